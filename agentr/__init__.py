@@ -5,8 +5,9 @@
     run = agentr.open("runs/demo")
     run.rounds[2].collect.table()  # an Arrow table; .to_pandas() for pandas
 
-``open`` and what it returns (``agentr.read``) are the public interface: names and columns stay as they are within a version of the stored
-form, and what is to go warns for one release before it goes. Reading takes no lock, starts nothing and never changes a run.
+``open`` and what it returns (``agentr.read``) are the public interface: names and columns stay as they are within a
+version of the stored form, and what is to go warns for one release before it goes. Reading takes no lock, starts
+nothing and never changes a run.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ class Backoff:
     Attributes:
         first_s: Pause after the first failure, in seconds; doubled after each further one.
         longest_s: Upper bound of a pause.
-        jitter: Share by which a pause may be shortened or lengthened at random, so that clients that were refused together do not come
-            back together.
+        jitter: Share by which a pause may be shortened or lengthened at random, so that clients that were refused
+            together do not come back together.
     """
 
     first_s: float = 0.5

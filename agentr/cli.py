@@ -23,7 +23,8 @@ from agentr.store.trust import trusting
 app = typer.Typer(
     name="agentr",
     help="Train language-model agents on their own search trees.",
-    epilog="Begin with: agentr run configs/demo.yaml. Go on with what stopped: agentr resume runs/demo. Look at it: agentr ui runs. "
+    epilog="Begin with: agentr run configs/demo.yaml. Go on with what stopped: agentr resume runs/demo. Look at it: "
+    "agentr ui runs. "
     "Each command has --help.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -36,9 +37,13 @@ app.command()(ui_cli.ui)
 verify_cli.register(app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")
+]
 RunDir = run_cli.RunDir
-AllowChange = Annotated[bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")]
+AllowChange = Annotated[
+    bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")
+]
 
 
 @app.command()
@@ -47,15 +52,22 @@ def run(
     overrides: Overrides = None,
     only: Annotated[list[str] | None, run_cli.stage_option("Run this stage alone; may be repeated.", "--only")] = None,
     dataset: Annotated[
-        Path | None, typer.Option("--dataset", help="Train on this folder of 'agentr import' alone, as the first round trains.")
+        Path | None,
+        typer.Option("--dataset", help="Train on this folder of 'agentr import' alone, as the first round trains."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the configuration, show it and what it costs at most, and do nothing.")
+        bool,
+        typer.Option("--dry-run", help="Check the configuration, show it and what it costs at most, and do nothing."),
     ] = False,
     check_cluster: Annotated[
-        bool, typer.Option("--check-cluster", help="With --dry-run: also join the cluster, and say whether it has what the run needs.")
+        bool,
+        typer.Option(
+            "--check-cluster", help="With --dry-run: also join the cluster, and say whether it has what the run needs."
+        ),
     ] = False,
-    origins: Annotated[bool, typer.Option("--origins", help="With --dry-run: show which file, preset or option gives each value.")] = False,
+    origins: Annotated[
+        bool, typer.Option("--origins", help="With --dry-run: show which file, preset or option gives each value.")
+    ] = False,
     allow_config_change: AllowChange = False,
     trust: run_cli.Trust = False,
 ) -> None:
@@ -89,14 +101,20 @@ def run(
         run_experiment(plan_of(loaded), Reporter(), allow_change=allow_config_change, only=only or ())
         return
     with opened(plan_of(loaded), Reporter()) as experiment:
-        echo(experiment.train(f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.plan.train(1)).path)
+        echo(
+            experiment.train(
+                f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.plan.train(1)
+            ).path
+        )
 
 
 @app.command()
 def resume(
     run_dir: RunDir,
     overrides: Overrides = None,
-    model: Annotated[Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")
+    ] = None,
     allow_config_change: AllowChange = False,
     trust: run_cli.Trust = False,
 ) -> None:
@@ -116,7 +134,9 @@ def resume(
 
 
 @app.command()
-def status(folders: ui_cli.Folders = None, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+def status(
+    folders: ui_cli.Folders = None, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False
+) -> None:
     """Show how far a run or comparison is, and who works on it; or list those below folders, and what came of them."""
     from rich.table import Table
 
@@ -149,7 +169,14 @@ def status(folders: ui_cli.Folders = None, as_json: Annotated[bool, typer.Option
     wrong = troubles(opened.events())
     if as_json:
         stages = [record.stored() for record in records.values()]
-        found = {"run": name, "owner": owner, "now": now and vars(now), "troubles": wrong, "stages": stages, "planned": planned}
+        found = {
+            "run": name,
+            "owner": owner,
+            "now": now and vars(now),
+            "troubles": wrong,
+            "stages": stages,
+            "planned": planned,
+        }
         echo(json.dumps(found, indent=2, default=str))
         return
     outcome = [] if owner else describe_outcome(opened)
@@ -171,13 +198,17 @@ def status(folders: ui_cli.Folders = None, as_json: Annotated[bool, typer.Option
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON list, JSON lines, or Parquet.")],
     config: Annotated[
-        Path, typer.Option("--config", help="Configuration whose model the tokens are for, and whose build.max_length holds.")
+        Path,
+        typer.Option(
+            "--config", help="Configuration whose model the tokens are for, and whose build.max_length holds."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the dataset to write.")],
     kind: Annotated[str, typer.Option("--format", help="A format of 'agentr export', or auto.")] = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr run CONFIG --dataset OUT'."""
+    """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr run CONFIG --dataset
+    OUT'."""
     import tempfile
     from collections import Counter
 
@@ -203,15 +234,23 @@ def import_(
 @app.command()
 def compare(
     configs: Annotated[
-        list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, one for each method; differences are to the first.")
+        list[Path],
+        typer.Argument(metavar="CONFIG...", help="YAML files, one for each method; differences are to the first."),
     ],
     folder: Annotated[Path, typer.Option("--out", help="Folder of the comparison.")] = Path("runs/compare"),
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
-    base: Annotated[Path | None, typer.Option(help="YAML file under all of them: model, environment, tasks, budget.")] = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="key=value for all of them; may be repeated.")] = None,
-    vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as method.pairs.tasks=15,30,60.")] = "",
+    base: Annotated[
+        Path | None, typer.Option(help="YAML file under all of them: model, environment, tasks, budget.")
+    ] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value for all of them; may be repeated.")
+    ] = None,
+    vary: Annotated[
+        str, typer.Option(help="key=value,value,...: one arm for each value, such as method.pairs.tasks=15,30,60.")
+    ] = "",
 ) -> None:
-    """Run several methods on the same tasks, model and seeds, and compare their held-out success and their cost. Resumable."""
+    """Run several methods on the same tasks, model and seeds, and compare their held-out success and their cost.
+    Resumable."""
     from agentr.errors import RunError
     from agentr.launch.compare import compare as compare_methods
     from agentr.launch.compare import plan
@@ -235,24 +274,36 @@ def compare(
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:
         hint = "What the others found stands. The same command tries these again."
-        raise RunError(f"{counted(len(result.failed), 'run')} could not be finished: {'; '.join(result.failed)}", hint=hint)
+        raise RunError(
+            f"{counted(len(result.failed), 'run')} could not be finished: {'; '.join(result.failed)}", hint=hint
+        )
 
 
 @app.command()
 def report(
     run_dir: RunDir,
     tree: Annotated[str, typer.Option("--tree", help="The page of this tree instead: its key, or its task's id.")] = "",
-    task: Annotated[str, typer.Option("--task", help="The page of a held-out task instead: its episodes under every policy.")] = "",
-    stage: Annotated[str, run_cli.stage_option("Stage of the tree, such as rounds/01/revise. [default: the last that has it]")] = "",
+    task: Annotated[
+        str, typer.Option("--task", help="The page of a held-out task instead: its episodes under every policy.")
+    ] = "",
+    stage: Annotated[
+        str, run_cli.stage_option("Stage of the tree, such as rounds/01/revise. [default: the last that has it]")
+    ] = "",
     node: Annotated[
-        int | None, typer.Option("--node", "--turn", help="With --tree: print which rows this turn went into, or why into none.")
+        int | None,
+        typer.Option("--node", "--turn", help="With --tree: print which rows this turn went into, or why into none."),
     ] = None,
-    row: Annotated[int | None, typer.Option("--row", help="Print what this row of a round's dataset was made from.")] = None,
+    row: Annotated[
+        int | None, typer.Option("--row", help="Print what this row of a round's dataset was made from.")
+    ] = None,
     round_: run_cli.BestRound = None,
-    step: Annotated[int | None, typer.Option("--step", help="With --row, of online training: of which online step.")] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", help="With --row, of online training: of which online step.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder of a report, or file of a page.")] = None,
 ) -> None:
-    """Write a page that opens in any browser: of a run or comparison, of one tree, or of one task; or print where a row is from."""
+    """Write a page that opens in any browser: of a run or comparison, of one tree, or of one task; or print where a row
+    is from."""
     from agentr.launch.run import report as make_report
     from agentr.observe.comparison import PLAN
     from agentr.observe.progress import Reporter
@@ -274,11 +325,17 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="File to write; a folder for --format agent_r_trees.")],
     kind: Annotated[
         str,
-        typer.Option("--format", help="messages, trl, sharegpt, llamafactory, verl, eto-sft, eto-dpo, agent_r or agent_r_trees."),
+        typer.Option(
+            "--format", help="messages, trl, sharegpt, llamafactory, verl, eto-sft, eto-dpo, agent_r or agent_r_trees."
+        ),
     ] = "sharegpt",
     round_: run_cli.BestRound = None,
     per_turn: Annotated[
-        bool, typer.Option("--per-turn", help="An entry for each trained turn, for trainers without loss masks (messages, llamafactory).")
+        bool,
+        typer.Option(
+            "--per-turn",
+            help="An entry for each trained turn, for trainers without loss masks (messages, llamafactory).",
+        ),
     ] = False,
 ) -> None:
     """Write one round's dataset or trees in the format of another tool, and say what the format does not carry."""
@@ -291,7 +348,9 @@ def export(
 
 
 @app.callback(invoke_without_command=True)
-def _root(context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
+) -> None:
     from agentr.config.named import looking
 
     context.with_resource(looking(context.invoked_subcommand in LOOK))
@@ -322,7 +381,10 @@ def _group(commands: dict[str, CommandInfo | TyperInfo]) -> None:
 
 
 show_examples(app)
-_COMMANDS = {info.name or getattr(info.callback, "__name__", ""): info for info in (*app.registered_commands, *app.registered_groups)}
+_COMMANDS = {
+    info.name or getattr(info.callback, "__name__", ""): info
+    for info in (*app.registered_commands, *app.registered_groups)
+}
 _group(_COMMANDS)
 _ORDER = [name for names in GROUPS.values() for name in names]
 app.registered_commands.sort(key=lambda info: _ORDER.index(info.name or getattr(info.callback, "__name__", "")))

@@ -12,9 +12,14 @@ from agentr.console import echo
 from agentr.errors import ConfigError
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as cluster=gpu_cluster.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as cluster=gpu_cluster.")
+]
 Address = Annotated[
-    str, typer.Option("--address", help="The cluster's dashboard, such as http://head:8265; by default RAY_API_SERVER_ADDRESS.")
+    str,
+    typer.Option(
+        "--address", help="The cluster's dashboard, such as http://head:8265; by default RAY_API_SERVER_ADDRESS."
+    ),
 ]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Its run directory on the cluster, or the id of a job.")]
 
@@ -29,9 +34,15 @@ def submit(
     config: ConfigPath,
     overrides: Overrides = None,
     address: Address = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether the cluster has what the run needs.")] = False,
-    job: Annotated[str, typer.Option("--job", help="experiment, environments or smoke: an entry point of ray_jobs.")] = "experiment",
-    working_dir: Annotated[Path | None, typer.Option("--working-dir", help="Folder that travels along; by default this one.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say whether the cluster has what the run needs.")
+    ] = False,
+    job: Annotated[
+        str, typer.Option("--job", help="experiment, environments or smoke: an entry point of ray_jobs.")
+    ] = "experiment",
+    working_dir: Annotated[
+        Path | None, typer.Option("--working-dir", help="Folder that travels along; by default this one.")
+    ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
 ) -> None:
     """Run an experiment as a job of a Ray cluster, or follow the job that works on it; what was begun is continued."""
@@ -74,7 +85,10 @@ def logs(
             echo(shown(line))
         return
     if not (elsewhere or Path(run).exists()):
-        hint = "Name a run directory of this machine, or its cluster: --address http://HEAD:8265 or RAY_API_SERVER_ADDRESS."
+        hint = (
+            "Name a run directory of this machine, or its cluster: --address http://HEAD:8265 or "
+            "RAY_API_SERVER_ADDRESS."
+        )
         raise ConfigError(f"there is no run directory {run} here, and no cluster was named", hint=hint)
     from agentr.launch.submit import logs as job_logs
 

@@ -18,7 +18,8 @@ class Console(RichConsole):
     """Shows tables and texts. Markup is read only where ``print`` is told so.
 
     Args:
-        wide: Columns where there is no terminal: a pipe or a log has no width of its own, and tables would be squeezed into 80.
+        wide: Columns where there is no terminal: a pipe or a log has no width of its own, and tables would be squeezed
+            into 80.
     """
 
     def __init__(self, *, wide: int = 140, **how: Any) -> None:

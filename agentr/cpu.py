@@ -28,16 +28,19 @@ def keep_freed_memory() -> None:
 
 
 def multiplies_bf16() -> bool:
-    """Whether oneDNN does matrix products in bfloat16 here. Without AVX-512 (or its like on ARM) torch goes from number to number."""
+    """Whether oneDNN does matrix products in bfloat16 here.
+    Without AVX-512 (or its like on ARM) torch goes from number to number."""
     import torch
 
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def look_for_cycles_rarely() -> None:
-    """Makes this process look for unreachable cycles after 50,000 new objects instead of 700, and not among those that are there now.
+    """Makes this process look for unreachable cycles after 50,000 new objects instead of 700, and not among those that
+    are there now.
 
-    A coordinator makes many small objects, keeps most of them, and leaves few cycles: looking was a sixth of what its event loop computed.
+    A coordinator makes many small objects, keeps most of them, and leaves few cycles: looking was a sixth of what its
+    event loop computed.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -30,8 +30,14 @@ if TYPE_CHECKING:
 
 envs = typer.Typer(help="Environments: play, check, demonstrate.", no_args_is_help=True)
 
-Target = Annotated[str, typer.Argument(metavar="NAME|URL", help="An environment, or the address of a server (token in AGENTR_ENV_TOKEN).")]
-Options = Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the environment; may be repeated.")]
+Target = Annotated[
+    str,
+    typer.Argument(metavar="NAME|URL", help="An environment, or the address of a server (token in AGENTR_ENV_TOKEN)."),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
@@ -73,20 +79,26 @@ def list_requirements(name: str) -> None:
 @envs.command()
 def play(
     target: Annotated[
-        str, typer.Argument(metavar="[NAME|URL]", help="An environment, or a server's address (token in AGENTR_ENV_TOKEN).")
+        str,
+        typer.Argument(metavar="[NAME|URL]", help="An environment, or a server's address (token in AGENTR_ENV_TOKEN)."),
     ] = "",
     option: Options = None,
     task: Annotated[str, typer.Option(help="Task id; a random one of the split if not given.")] = "",
     split: Annotated[str, typer.Option(help="Split to draw the task from; the first one if not given.")] = "",
-    run: Annotated[Path | None, typer.Option("--run", help="A run: begin at a turn of one of its trees, in its environment.")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="A run: begin at a turn of one of its trees, in its environment.")
+    ] = None,
     tree: Annotated[str, typer.Option("--tree", help="With --run: key of the tree, or its task's id.")] = "",
     stage: Annotated[str, stage_option("With --run: the tree's stage. [default: the last that has the tree]")] = "",
-    turn: Annotated[int, typer.Option("--turn", "--node", min=0, help="With --run: the node to begin after; 0 is the beginning.")] = 0,
+    turn: Annotated[
+        int, typer.Option("--turn", "--node", min=0, help="With --run: the node to begin after; 0 is the beginning.")
+    ] = 0,
     trust: Trust = False,
 ) -> None:
     """Play a task yourself. :undo takes an action back, :expert shows a demonstration, :quit ends.
 
-    With --run, the recorded actions up to a turn of a tree are carried out first, and each must give the recorded observation.
+    With --run, the recorded actions up to a turn of a tree are carried out first, and each must give the recorded
+    observation.
     """
     from agentr.envs.client import EnvClient
     from agentr.envs.connect import connect
@@ -96,7 +108,9 @@ def play(
     from agentr.launch.place import find_place
 
     if bool(target) == bool(run):
-        raise ConfigError("say what to play", hint="Give an environment or an address, or --run RUN --tree KEY --turn NODE.")
+        raise ConfigError(
+            "say what to play", hint="Give an environment or an address, or --run RUN --tree KEY --turn NODE."
+        )
     console = Console()
 
     async def main(client: EnvClient, task: Task | None, path: Sequence[Recorded]) -> None:
@@ -134,12 +148,18 @@ def check(
 
     def report(done: Check) -> None:
         colour = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "yellow"}[done.outcome]
-        progress.print(f"[{colour}]{done.outcome:7}[/{colour}] {escape(done.name)} [dim]{done.seconds:.1f} s[/dim]", markup=True)
+        progress.print(
+            f"[{colour}]{done.outcome:7}[/{colour}] {escape(done.name)} [dim]{done.seconds:.1f} s[/dim]", markup=True
+        )
 
     effort = Effort(tasks=tasks, sessions=sessions)
     with reachable(target, _parsed(option), count=2) as (urls, token):
         checks = run(
-            urls[0], token.reveal(), second_url=urls[1] if len(urls) > 1 else "", effort=effort, report=None if as_json else report
+            urls[0],
+            token.reveal(),
+            second_url=urls[1] if len(urls) > 1 else "",
+            effort=effort,
+            report=None if as_json else report,
         )
     if as_json:
         echo(json.dumps([asdict(c) for c in checks], indent=2))
@@ -160,11 +180,15 @@ def demos(
     limit: Annotated[int | None, typer.Option(min=1, help="Most tasks; all if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Of the tasks' order.")] = 0,
     kind: Annotated[
-        str, typer.Option("--format", help="sharegpt (JSON lines), or trees (agentr's own, with the tokens of --model).")
+        str,
+        typer.Option("--format", help="sharegpt (JSON lines), or trees (agentr's own, with the tokens of --model)."),
     ] = "sharegpt",
-    model: Annotated[str, typer.Option(help="For --format trees: nano, smollm2, or a Hugging Face folder or name.")] = "nano",
+    model: Annotated[
+        str, typer.Option(help="For --format trees: nano, smollm2, or a Hugging Face folder or name.")
+    ] = "nano",
 ) -> None:
-    """Write the expert's demonstrations, each carried out in the environment. Those that do not succeed are counted and left out."""
+    """Write the expert's demonstrations, each carried out in the environment.
+    Those that do not succeed are counted and left out."""
     from agentr.build.export_trees import export_demonstrations
     from agentr.build.exported import make_place
     from agentr.collect.demonstrate import demonstrate_all
@@ -184,7 +208,9 @@ def demos(
     async def main(urls: list[str], token: Secret, folder: Path, codec: Any) -> Any:
         client = EnvClient(urls, token, timeout_s=120.0)
         try:
-            return await demonstrate_all(client, await client.tasks(TaskSelection(split=split, limit=limit, seed=seed)), folder, codec)
+            return await demonstrate_all(
+                client, await client.tasks(TaskSelection(split=split, limit=limit, seed=seed)), folder, codec
+            )
         finally:
             await client.aclose()
 
@@ -198,13 +224,17 @@ def demos(
             forest.seal(environment=target, split=split, model=model)
         written = len(forest) if kind == "trees" else export_demonstrations(out, forest)
     failed = progress.done - progress.successes
-    echo(f"{counted(written, 'demonstration')} in {out}; {failed} did not succeed, {progress.skipped} without an expert")
+    echo(
+        f"{counted(written, 'demonstration')} in {out}; {failed} did not succeed, {progress.skipped} without an expert"
+    )
 
 
 def _lacks(found: Description) -> str:
     if found.fault:
         return found.fault
-    lines: Iterable[str] = (f"{r.name}{' (optional)' if r.optional else ''}: {r.how}" for r in found.requirements if not r.present)
+    lines: Iterable[str] = (
+        f"{r.name}{' (optional)' if r.optional else ''}: {r.how}" for r in found.requirements if not r.present
+    )
     return "\n".join(lines)
 
 

@@ -2,15 +2,16 @@
 
 The error model (docs/architecture.md has it in full):
 
-- An error for people is an ``AgentrError`` with a message and a hint; the command line prints both. Any other exception that escapes is
-  a defect.
-- ``InfraError`` says that machinery failed. Each layer retries what it can cure, with a deadline and a count, and raises ``InfraError``
-  when that is used up: a request (`ServerPool.retry`, `Router.generate`), then a tree (`run_units`). A stage in which too many trees
-  failed is a ``RunError``. All other kinds are raised at once: asking again does not help.
-- A bad rollout is data, not an error: a turn without an action, an action that the environment does not understand, an episode out of
-  steps or context are nodes of a tree.
-- A machine's failure is never a reward and never a row: a failed tree is not written, and ``Outcome.INFRA`` is left out by
-  ``Tree.ended``.
+- An error for people is an ``AgentrError`` with a message and a hint; the command line prints both. Any other exception
+  that escapes is a defect.
+- ``InfraError`` says that machinery failed. Each layer retries what it can cure, with a deadline and a count, and
+  raises ``InfraError`` when that is used up: a request (`ServerPool.retry`, `Router.generate`), then a tree
+  (`run_units`). A stage in which too many trees failed is a ``RunError``. All other kinds are raised at once: asking
+  again does not help.
+- A bad rollout is data, not an error: a turn without an action, an action that the environment does not understand, an
+  episode out of steps or context are nodes of a tree.
+- A machine's failure is never a reward and never a row: a failed tree is not written, and ``Outcome.INFRA`` is left out
+  by ``Tree.ended``.
 - Every wait has a deadline, and the error names what was waited for.
 """
 
@@ -73,7 +74,8 @@ class RunError(AgentrError):
 
 
 class InfraError(AgentrError):
-    """A part of the machinery failed: a dead engine, a hung server, a time-out. Retried, and never turned into a reward."""
+    """A part of the machinery failed: a dead engine, a hung server, a time-out.
+    Retried, and never turned into a reward."""
 
 
 class StaleWeights(InfraError):
@@ -85,7 +87,8 @@ class EngineLost(InfraError):
 
 
 class PromptRefused(AgentrError):
-    """Whoever is asked does not answer this prompt, and would not if asked again: a filter's decision. Others are answered."""
+    """Whoever is asked does not answer this prompt, and would not if asked again: a filter's decision.
+    Others are answered."""
 
 
 class ContextOverflow(PromptRefused):

@@ -1,4 +1,5 @@
-"""An example or more for each command of the command line, as its help shows them. A test reads each as the command would."""
+"""An example or more for each command of the command line, as its help shows them.
+A test reads each as the command would."""
 
 from __future__ import annotations
 
@@ -17,8 +18,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "resume": ("agentr resume runs/demo", "agentr resume runs/demo collect.in_flight=16"),
     "compare": (
-        "agentr compare configs/compare/sft.yaml configs/compare/eto.yaml --base configs/compare/tasks/textcraft.yaml --seeds 0,1,2",
-        "agentr compare configs/compare/eto.yaml --base configs/compare/tasks/textcraft.yaml --vary method.pairs.tasks=15,30,60",
+        "agentr compare configs/compare/sft.yaml configs/compare/eto.yaml --base configs/compare/tasks/textcraft.yaml "
+        "--seeds 0,1,2",
+        (
+            "agentr compare configs/compare/eto.yaml --base configs/compare/tasks/textcraft.yaml --vary "
+            "method.pairs.tasks=15,30,60"
+        ),
     ),
     "submit": (
         "agentr submit configs/demo.yaml --address http://head:8265 cluster=cpu_cluster run.dir=/shared/runs/demo",

@@ -1,4 +1,5 @@
-"""What servers of others send: read strictly, or told in their own words. Nothing that they send is more than text and numbers here."""
+"""What servers of others send: read strictly, or told in their own words.
+Nothing that they send is more than text and numbers here."""
 
 from __future__ import annotations
 
@@ -27,11 +28,14 @@ def read(data: bytes | str, form: type[Form] | Any = Any) -> Any:
     try:
         return msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=form)
     except (ValueError, RecursionError) as error:  # the first is what msgspec's errors are
-        raise Unreadable(f"no JSON of finite numbers and whole characters ({quoted(error, 120)}): {quoted(data, 200)!r}") from None
+        raise Unreadable(
+            f"no JSON of finite numbers and whole characters ({quoted(error, 120)}): {quoted(data, 200)!r}"
+        ) from None
 
 
 def told(data: bytes) -> tuple[str, str]:
-    """Returns the message and the code of an error, in whichever way a provider writes one; all of it if it is none that is known."""
+    """Returns the message and the code of an error, in whichever way a provider writes one; all of it if it is none
+    that is known."""
     try:
         found = read(data)
     except Unreadable:

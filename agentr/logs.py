@@ -1,7 +1,8 @@
 """Structured logs: one JSON object a line, with the run, the role, and the stage and the task that the line is about.
 
-Modules log as usual, with ``logging``. What a line is about is said in one place each: the run and the role where a process begins to
-record (`recording`), the stage and the task where work on them begins (`about`). ``agentr.observe.logs`` reads them.
+Modules log as usual, with ``logging``. What a line is about is said in one place each: the run and the role where a
+process begins to record (`recording`), the stage and the task where work on them begins (`about`).
+``agentr.observe.logs`` reads them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _ABOUT: ContextVar[Mapping[str, Any] | None] = ContextVar("about", default=None)
 
 @contextmanager
 def about(**values: Any) -> Iterator[None]:
-    """Adds to what is logged in the block, and in the tasks that it starts, what it is about: stage, round, arm, task."""
+    """Adds to what is logged in the block, and in the tasks that it starts, what it is about: stage, round, arm,
+    task."""
     token = _ABOUT.set({**current(), **values})
     try:
         yield
@@ -55,7 +57,8 @@ def recording(path: Path | None, role: str, **always: Any) -> Iterator[None]:
         yield
         return
     root, ours, handler = logging.getLogger(), logging.getLogger("agentr"), JsonLines(path, role=role, **always)
-    added = [handler] if root.handlers or logging.lastResort is None else [handler, logging.lastResort]  # which a handler would silence
+    # which a handler would silence
+    added = [handler] if root.handlers or logging.lastResort is None else [handler, logging.lastResort]
     for each in added:
         root.addHandler(each)
     level = ours.level
@@ -69,12 +72,14 @@ def recording(path: Path | None, role: str, **always: Any) -> Iterator[None]:
 
 
 def own_file(folder: Path | None, role: str) -> Path | None:
-    """Returns the file of a process of which there may be several, on machines that do not append to one file in turn."""
+    """Returns the file of a process of which there may be several, on machines that do not append to one file in
+    turn."""
     return folder / f"{role}-{socket.gethostname()}-{os.getpid()}.jsonl" if folder is not None else None
 
 
 def own_output() -> str:
-    """Returns where this process's error output goes, for a message that sends a person there: a file, or the lines above the message."""
+    """Returns where this process's error output goes, for a message that sends a person there: a file, or the lines
+    above the message."""
     with suppress(OSError):
         place = Path("/proc/self/fd/2").readlink()
         if place.is_file():
@@ -83,7 +88,8 @@ def own_output() -> str:
 
 
 class LogFile(io.TextIOBase):
-    """A file to add text to, each with one write. What cannot be written is left out: whoever writes results tells of a full disk."""
+    """A file to add text to, each with one write.
+    What cannot be written is left out: whoever writes results tells of a full disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,5 @@
-"""What comes from outside (somebody's run, configuration, archive or model) is read within limits, and as what it should be."""
+"""What comes from outside (somebody's run, configuration, archive or model) is read within limits, and as what it
+should be."""
 
 from __future__ import annotations
 

@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from agentr.read.run import Run, RunRound
 
 #: What is said of a run in which nothing was found wrong.
-WHOLE = "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
+WHOLE = (
+    "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
+)
 
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Also run the code and programs, ask the addresses and read the variables that it names.")
+    bool,
+    typer.Option(
+        "--trust", help="Also run the code and programs, ask the addresses and read the variables that it names."
+    ),
 ]
 
 
@@ -41,7 +46,9 @@ def round_option(about: str) -> Any:
     return typer.Option("--round", parser=_round, metavar="N", help=about)
 
 
-BestRound = Annotated[int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the best, or the last]")]
+BestRound = Annotated[
+    int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the best, or the last]")
+]
 
 
 def chosen(run: Run, round_: int | None, holds: Callable[[RunRound], bool]) -> Arm:
@@ -68,20 +75,33 @@ def search(
     run_dir: Annotated[Path, typer.Option("--run", metavar="RUN", help="Run directory, such as runs/demo.")],
     tree: Annotated[str, typer.Option("--tree", help="Key of one of its trees, or its task's id.")] = "",
     stage: Annotated[str, stage_option("The tree's stage. [default: the last that has the tree]")] = "",
-    turn: Annotated[int, typer.Option("--turn", "--node", min=0, help="The node to search on after; 0 is the beginning.")] = 0,
-    policy: Annotated[str, typer.Option("--policy", help="Who searches: a round, such as 2 or rounds/02, control, or base.")] = "",
+    turn: Annotated[
+        int, typer.Option("--turn", "--node", min=0, help="The node to search on after; 0 is the beginning.")
+    ] = 0,
+    policy: Annotated[
+        str, typer.Option("--policy", help="Who searches: a round, such as 2 or rounds/02, control, or base.")
+    ] = "",
     iterations: Annotated[int | None, typer.Option("--iterations", help="Simulations. [default: the run's]")] = None,
-    width: Annotated[int | None, typer.Option("--width", help="Turns drawn at each expansion. [default: the run's]")] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", help="Of the turns. [default: the run's]")] = None,
+    width: Annotated[
+        int | None, typer.Option("--width", help="Turns drawn at each expansion. [default: the run's]")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="Of the turns. [default: the run's]")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the search. [default: the run's]")] = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="key=value over the run's configuration; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write. [default: searches/RUN-TREE-TURN-POLICY]")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value over the run's configuration; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write. [default: searches/RUN-TREE-TURN-POLICY]")
+    ] = None,
     trust: Trust = False,
 ) -> None:
-    """Search on from a turn of a stored tree, with any policy of the run, into a folder of its own. The run is only read.
+    """Search on from a turn of a stored tree, with any policy of the run, into a folder of its own.
+    The run is only read.
 
-    The actions up to the turn are carried out first, and each must give the recorded observation. The same command goes on with a search
-    that was stopped.
+    The actions up to the turn are carried out first, and each must give the recorded observation. The same command goes
+    on with a search that was stopped.
     """
     from agentr.launch.place import find_place
     from agentr.launch.search import plan, table
@@ -104,7 +124,9 @@ def search(
     reporter.say(f"agentr ui {shown}\nagentr report {shown} --tree {shlex.quote(found.task.key)}")
 
 
-def trace(run_dir: Path, round_: int | None, step: int | None, row: int | None, stage: str, tree: str, node: int | None) -> None:
+def trace(
+    run_dir: Path, round_: int | None, step: int | None, row: int | None, stage: str, tree: str, node: int | None
+) -> None:
     """Prints what a row was made from, or which rows a turn went into."""
     from agentr.errors import ConfigError
     from agentr.launch.run import decoder
@@ -121,7 +143,9 @@ def trace(run_dir: Path, round_: int | None, step: int | None, row: int | None, 
         name = stage if "/" in stage else chosen(run, round_, lambda there: stage in there.stages()).stage(stage)
         trees = run.stage(name)
         if not isinstance(trees, Trees):
-            raise ConfigError(f"the stage {name} holds no trees", hint="Name a stage of exploration, such as --stage collect.")
+            raise ConfigError(
+                f"the stage {name} holds no trees", hint="Name a stage of exploration, such as --stage collect."
+            )
         uses = trees.trace(tree, node)
         lines = describe_node(name, trees[tree].nodes[node], uses)
     else:
@@ -132,12 +156,19 @@ def trace(run_dir: Path, round_: int | None, step: int | None, row: int | None, 
 
 def doctor(
     run_dir: RunDir,
-    repair: Annotated[bool, typer.Option("--repair", help="Set aside what is damaged, to be made anew. Nothing is deleted.")] = False,
-    stale: Annotated[bool, typer.Option("--stale", help="With --repair: also set aside stages whose inputs are others now.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set aside what is damaged, to be made anew. Nothing is deleted.")
+    ] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="With --repair: also set aside stages whose inputs are others now.")
+    ] = False,
     stages: Annotated[
-        list[str] | None, stage_option("With --repair: also set this stage aside, such as rounds/02/train; may be repeated.")
+        list[str] | None,
+        stage_option("With --repair: also set this stage aside, such as rounds/02/train; may be repeated."),
     ] = None,
-    model: Annotated[Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Read everything in a run, and say what is damaged, what depends on it, and what can be made anew."""
@@ -164,14 +195,21 @@ def doctor(
         if wanted:
             echo(f"'agentr resume {run_dir}' makes anew what is missing")
     elif damaged:
-        echo(f"'agentr doctor {run_dir} --repair' sets it aside, and then 'agentr resume {run_dir}' makes it anew", err=as_json)
+        echo(
+            f"'agentr doctor {run_dir} --repair' sets it aside, and then 'agentr resume {run_dir}' makes it anew",
+            err=as_json,
+        )
         raise typer.Exit(1)
 
 
 def pack(
     run_dir: RunDir,
-    out: Annotated[Path | None, typer.Option("--out", help="The archive; by default NAME.tar.zst in the current folder.")] = None,
-    for_sharing: Annotated[bool, typer.Option("--for-sharing", help="Leave out names of hosts and users, paths and addresses.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The archive; by default NAME.tar.zst in the current folder.")
+    ] = None,
+    for_sharing: Annotated[
+        bool, typer.Option("--for-sharing", help="Leave out names of hosts and users, paths and addresses.")
+    ] = False,
 ) -> None:
     """Pack a run into one archive, without what can be made again: optimiser states and logs."""
     from agentr.launch.pack import archive_name
@@ -184,9 +222,13 @@ def pack(
 
 
 def unpack(
-    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", exists=True, dir_okay=False, help="What 'agentr pack' wrote.")],
+    archive: Annotated[
+        Path, typer.Argument(metavar="ARCHIVE", exists=True, dir_okay=False, help="What 'agentr pack' wrote.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder to put the run into.")] = Path("runs"),
-    any_size: Annotated[bool, typer.Option("--any-size", help="Also what becomes a hundred times as large as its archive.")] = False,
+    any_size: Annotated[
+        bool, typer.Option("--any-size", help="Also what becomes a hundred times as large as its archive.")
+    ] = False,
 ) -> None:
     """Unpack a run, and check every file of it."""
     from agentr.launch.doctor import examine
@@ -199,10 +241,13 @@ def unpack(
 
 def prune(
     run_dir: RunDir,
-    keep: Annotated[str, typer.Option("--keep", help="Rounds that keep their weights: all, best, or 'last N'.")] = "best",
+    keep: Annotated[
+        str, typer.Option("--keep", help="Rounds that keep their weights: all, best, or 'last N'.")
+    ] = "best",
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
-    """Show what a run does not need any more (weights of earlier rounds, optimiser states, logs), and delete it if you say so."""
+    """Show what a run does not need any more (weights of earlier rounds, optimiser states, logs), and delete it if you
+    say so."""
     from agentr.rounds.prune import prunable
     from agentr.rounds.prune import prune as delete
 

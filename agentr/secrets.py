@@ -1,9 +1,9 @@
 """Secrets: read through one type that never shows them, and taken out of every text that leaves a process.
 
-A secret is a `Secret` from where it is read to the line that sends it (`reveal`). Each one that is made is known to `redact`, and so are
-the values of variables whose names say what they hold, which libraries read by themselves. A text is cleaned where it comes in from a
-stranger (`quoted`, before it is cut) and where it goes out: events, notes and failures (`agentr.store.files.append_line`), logs
-(`agentr.logs`), the terminal (`clean_output`).
+A secret is a `Secret` from where it is read to the line that sends it (`reveal`). Each one that is made is known to
+`redact`, and so are the values of variables whose names say what they hold, which libraries read by themselves. A text
+is cleaned where it comes in from a stranger (`quoted`, before it is cut) and where it goes out: events, notes and
+failures (`agentr.store.files.append_line`), logs (`agentr.logs`), the terminal (`clean_output`).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Secret:
 
     Args:
         name: Of its variable: it stands for the value wherever that would be shown.
-        value: Blanks and line breaks around it, which files and secret stores leave there, are no part of it. What is a secret already
-            keeps its name.
+        value: Blanks and line breaks around it, which files and secret stores leave there, are no part of it. What is a
+            secret already keeps its name.
 
     Raises:
         ConfigError: There is a control character in it; names the variable.
@@ -93,7 +93,9 @@ class Secret:
             ConfigError: No header can hold it.
         """
         if not self._value.isascii():
-            raise ConfigError(f"the value of {self.name} has a letter in it that no header can hold", hint="Is it the right one?")
+            raise ConfigError(
+                f"the value of {self.name} has a letter in it that no header can hold", hint="Is it the right one?"
+            )
         return {"Authorization": f"Bearer {self._value}"} if self._value else {}
 
     def __bool__(self) -> bool:
@@ -114,7 +116,8 @@ def read_all(kind: SecretKind, begins: tuple[str, ...]) -> None:
 
 
 def redact(text: str) -> str:
-    """Returns a text without the secrets that this process knows, in whatever form, and without users and passwords in addresses."""
+    """Returns a text without the secrets that this process knows, in whatever form, and without users and passwords in
+    addresses."""
     if "@" in text:
         text = _USER.sub(r"\1", text)
     known = _KNOWN | {value: name for name, given in tuple(os.environ.items()) for value in _held(name, given)}
@@ -125,7 +128,8 @@ def redact(text: str) -> str:
 
 
 def quoted(said: object, most: int = 300) -> str:
-    """Returns what a stranger said, for a message: on one line, without secrets, and cut only then, since half a secret is one, too."""
+    """Returns what a stranger said, for a message: on one line, without secrets, and cut only then, since half a secret
+    is one, too."""
     text = said[: 1 << 16].decode("utf-8", "replace") if isinstance(said, bytes) else str(said)[: 1 << 16]
     return " ".join(redact(text).split())[:most]
 
@@ -194,7 +198,9 @@ def _forms(value: str) -> str:
     for before, first in enumerate((0, 2, 3)):  # characters that depend on the value alone, after so many bytes
         inner = base64.b64encode(bytes(before) + raw).decode()[first : 8 * (before + len(raw)) // 6]
         texts |= {inner, inner.translate(str.maketrans("+/", "-_"))}
-    return "|".join("".join(map(_forms_of_character, text)) for text in sorted(texts, key=len, reverse=True) if len(text) >= LEAST)
+    return "|".join(
+        "".join(map(_forms_of_character, text)) for text in sorted(texts, key=len, reverse=True) if len(text) >= LEAST
+    )
 
 
 @cache

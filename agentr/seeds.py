@@ -1,4 +1,5 @@
-"""Seeds that are derived, not consumed: a random decision hashes what it is about, so no generator state has to be kept."""
+"""Seeds that are derived, not consumed: a random decision hashes what it is about, so no generator state has to be
+kept."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import hashlib
 
 
 def derived_seed(seed: int, *parts: object) -> int:
-    """Derives a seed in [0, 2**31) from ``seed`` and ``parts`` alone: not from the process, the order of calls or the number of workers.
+    """Derives a seed in [0, 2**31) from ``seed`` and ``parts`` alone: not from the process, the order of calls or the
+    number of workers.
 
     Hashed, not added: requests with neighbouring seeds must not share samples.
     """

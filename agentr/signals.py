@@ -13,7 +13,8 @@ from typing import NoReturn
 
 @contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """Lets a signal to end (a stopped job, a time limit, a closed terminal) leave as an exception does, so that services are closed.
+    """Lets a signal to end (a stopped job, a time limit, a closed terminal) leave as an exception does, so that
+    services are closed.
 
     The second one ends the process at once. One that the process was started to ignore (nohup) stays ignored.
     """
@@ -29,7 +30,9 @@ def ending_cleanly() -> Iterator[None]:
         yield
         return
     previous = {
-        number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN
+        number: signal.signal(number, leave)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield

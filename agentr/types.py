@@ -28,14 +28,16 @@ class Outcome(StrEnum):
     CONTEXT_LIMIT = "context_limit"
     """The next prompt would not fit into the model's context; the reward so far counts."""
     REFUSED = "refused"
-    """Whoever plays the agent's part refused the prompt (an API's filter, or its context), and would refuse it again. What the agent would
-    have done is not known: never a reward and never a row, and counted."""
+    """Whoever plays the agent's part refused the prompt (an API's filter, or its context), and would refuse it again.
+    What the agent would have done is not known: never a reward and never a row, and counted."""
     INFRA = "infra"
-    """Machinery failed (dead server, dead engine, time-out). Retried within a budget, never a reward and never a row."""
+    """Machinery failed (dead server, dead engine, time-out).
+    Retried within a budget, never a reward and never a row."""
 
     @property
     def is_the_agents(self) -> bool:
-        """Whether the episode ended by what the agent did: only then it is a return, evidence for a search, a number, or a row."""
+        """Whether the episode ended by what the agent did: only then it is a return, evidence for a search, a number,
+        or a row."""
         return self not in (Outcome.REFUSED, Outcome.INFRA)
 
 

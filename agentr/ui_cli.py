@@ -12,7 +12,8 @@ from agentr.console import echo
 from agentr.secrets import Secret, SecretKind
 
 Folders = Annotated[
-    list[Path] | None, typer.Argument(metavar="[DIR]...", help="Run directories, comparisons, or folders above them. [default: runs]")
+    list[Path] | None,
+    typer.Argument(metavar="[DIR]...", help="Run directories, comparisons, or folders above them. [default: runs]"),
 ]
 
 
@@ -31,11 +32,19 @@ def list_runs(folders: list[Path], as_json: bool) -> None:
     if as_json:
         echo(json.dumps({"runs": found["runs"], "comparisons": found["comparisons"]}, indent=2))
         return
-    shown = Table("run", "method", "environment", "seed", "rounds", "state", "held-out success, % [95 %]", "LLM tokens", "minutes")
+    shown = Table(
+        "run", "method", "environment", "seed", "rounds", "state", "held-out success, % [95 %]", "LLM tokens", "minutes"
+    )
     for run in found["runs"]:
         measured = [Estimate(**run[when]).as_percent() for when in ("before", "after") if run[when]]
         rounds, seconds = run["rounds"], run["seconds"]
-        told = [run["method"], run["environment"], str(run["seed"]), f"{rounds['done']} of {rounds['planned']}", run["state"]]
+        told = [
+            run["method"],
+            run["environment"],
+            str(run["seed"]),
+            f"{rounds['done']} of {rounds['planned']}",
+            run["state"],
+        ]
         shown.add_row(run["id"], *told, " to ".join(measured) or "-", str(run["tokens"]), f"{seconds / 60:.0f}")
     reporter = Reporter()
     if found["runs"]:
@@ -45,7 +54,8 @@ def list_runs(folders: list[Path], as_json: bool) -> None:
     for comparison in found["comparisons"]:
         methods = ", ".join(comparison["methods"])
         reporter.say(
-            f"comparison {comparison['id']}: {methods}; {comparison['done']} of {comparison['runs']} runs done {comparison['problem']}"
+            f"comparison {comparison['id']}: {methods}; {comparison['done']} of {comparison['runs']} runs done "
+            f"{comparison['problem']}"
         )
     for run in found["runs"]:
         if run["problem"]:
@@ -56,11 +66,14 @@ def list_runs(folders: list[Path], as_json: bool) -> None:
 
 def ui(
     folders: Folders = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; beyond this machine only with --token.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; beyond this machine only with --token.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8300,
     token: Annotated[str, typer.Option(envvar="AGENTR_UI_TOKEN", help="What a browser must know to be let in.")] = "",
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[:PORT]", help="Another name of this server in a browser's address; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME[:PORT]", help="Another name of this server in a browser's address; repeatable."),
     ] = None,
 ) -> None:
     """Show runs in a browser: results, trees, what was trained on. It only reads."""

@@ -1,4 +1,5 @@
-"""The commands that list what there is, describe it and prove it: ``list``, ``config``, ``verify`` and ``bench``. Thin, as `cli.py` is."""
+"""The commands that list what there is, describe it and prove it: ``list``, ``config``, ``verify`` and ``bench``.
+Thin, as `cli.py` is."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def verify(
     method: Annotated[str, typer.Option("--method", help="Only the rules of this method.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Show which equations and rules of the papers agentr follows to the digit, and by which key where it does not by default.
+    """Show which equations and rules of the papers agentr follows to the digit, and by which key where it does not by
+    default.
 
     The exit status is 1 if anything differs (docs/fidelity.md).
     """
@@ -50,16 +52,22 @@ def verify(
         Console(wide=200).print(table(findings))
         echo(summary(findings))
     if differing := [finding.rule.id for finding in findings if finding.difference]:
-        raise RunError(f"{len(differing)} rules differ: {', '.join(differing)}", hint="Each method's folder has its vectors.")
+        raise RunError(
+            f"{len(differing)} rules differ: {', '.join(differing)}", hint="Each method's folder has its vectors."
+        )
 
 
 def list_(
     what: Annotated[
-        str, typer.Argument(metavar="[WHAT]", help="methods, rewards, environments; or an environment: what it needs. [default: all]")
+        str,
+        typer.Argument(
+            metavar="[WHAT]", help="methods, rewards, environments; or an environment: what it needs. [default: all]"
+        ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The environments, for programs.")] = False,
 ) -> None:
-    """List what there is: methods (values of method.type), rewards (method.rewards[i].name), environments (env.name)."""
+    """List what there is: methods (values of method.type), rewards (method.rewards[i].name), environments
+    (env.name)."""
     from agentr.env_cli import list_environments, list_requirements
 
     shown = {"methods": _methods, "rewards": _rewards, "environments": lambda: list_environments(as_json)}
@@ -105,7 +113,9 @@ def _methods() -> None:
     from agentr.methods import methods
     from agentr.observe.progress import Reporter
 
-    shown = Table("method.type", "method", "what it does", "loss", "presets", "their environments", "page", title="Methods")
+    shown = Table(
+        "method.type", "method", "what it does", "loss", "presets", "their environments", "page", title="Methods"
+    )
     for name, method in methods().items():
         presets, environments = ", ".join(["default", *method.presets]), ", ".join(method.environments)
         shown.add_row(name, method.title, _about(method), method.loss.value, presets, environments, method.page)
@@ -133,13 +143,16 @@ def _rewards() -> None:
 
 
 def bench_collect(
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")
+    ] = None,
     config: Annotated[Path, typer.Option(help="Model, environment and tree sizes.")] = Path("configs/bench.yaml"),
     trees: Annotated[int, typer.Option(help="Trees that agentr grows.")] = 16,
     reference_trees: Annotated[int, typer.Option(help="Of these, trees that the reference grows.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Measure trees per minute and their cost against the original's way: one call at a time, reset and replay, no prefix cache."""
+    """Measure trees per minute and their cost against the original's way: one call at a time, reset and replay, no
+    prefix cache."""
     from rich.table import Table
 
     from agentr.launch.bench import compare

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-#: Characters that are not seen, or that turn the order of what stands beside them, as in ``hostile.ts`` of the pages of ``agentr ui``:
-#: control characters but tab and newline, soft hyphens, zero-width and direction characters, tags, halves of surrogate pairs.
+#: Characters that are not seen, or that turn the order of what stands beside them, as in ``hostile.ts`` of the pages of
+#: ``agentr ui``: control characters but tab and newline, soft hyphens, zero-width and direction characters, tags,
+#: halves of surrogate pairs.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"

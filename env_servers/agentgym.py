@@ -1,13 +1,14 @@
 """The server's side of AgentGym's protocol, so that its clients and whatever was built on them can play here unchanged.
 
-Each of its environments has a dialect of its own: the paths, keys and meanings are in the environment's folder (``agentgym.py``,
-a function ``routes``), and what they share is here. The client's side of a dialect is in `dialect.py`.
+Each of its environments has a dialect of its own: the paths, keys and meanings are in the environment's folder
+(``agentgym.py``, a function ``routes``), and what they share is here. The client's side of a dialect is in
+`dialect.py`.
 
-Kept everywhere: integer ids counted from 0, steps past the end, no token in its clients. Not kept: games that live for ever (an idle
-one expires; its id is then "not valid"), ids that are given out twice, one process for each game.
+Kept everywhere: integer ids counted from 0, steps past the end, no token in its clients. Not kept: games that live for
+ever (an idle one expires; its id is then "not valid"), ids that are given out twice, one process for each game.
 
-``data_idx`` N (also called ``session_id``, ``game`` and ``id``) is the task ``agentgym/N`` where the environment has that numbering; where
-it does not, N counts through the tasks of its splits in the order of the specification.
+``data_idx`` N (also called ``session_id``, ``game`` and ``id``) is the task ``agentgym/N`` where the environment has
+that numbering; where it does not, N counts through the tasks of its splits in the order of the specification.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class Games:
 
     def _list(self) -> dict[str, TaskInfo]:
         splits = self._environment.spec.splits
-        # Splits with AgentGym's name come first and hold all of its tasks; to list the others may mean to read thousands of files.
+        # Splits with AgentGym's name come first and hold all of its tasks; to list the others may mean to read
+        # thousands of files.
         for names in ([name for name in splits if name.startswith("agentgym")], list(splits)):
             found = {task.id: task for name in names for task in self._environment.split(name)}
             if numbered := {id: task for id, task in found.items() if id.startswith("agentgym/")}:
@@ -167,7 +169,8 @@ def shared_routes(games: Games, answer: Callable[[int, ObservedState, float], Aw
     """Makes the routes common to the dialects that answer errors as text and call an id ``id``; a dialect adds its own.
 
     Args:
-        answer: What ``/step`` answers beside ``observation`` and ``done``, from the id, what was observed and the reward before it.
+        answer: What ``/step`` answers beside ``observation`` and ``done``, from the id, what was observed and the
+            reward before it.
     """
     found = APIRouter()
 

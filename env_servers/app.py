@@ -1,7 +1,8 @@
 """The HTTP face of one environment. Endpoints, bodies and ids are described in `protocol.py`.
 
-Ours live under ``/v1``, because AgentGym's protocol (`agentgym.py`, optional) has its own ``/step`` and ``/close`` at the root.
-Every error is a 4xx or 5xx with an ``ErrorBody``; a bad request is never a 500. FastAPI's pages of documentation are not served.
+Ours live under ``/v1``, because AgentGym's protocol (`agentgym.py`, optional) has its own ``/step`` and ``/close`` at
+the root. Every error is a 4xx or 5xx with an ``ErrorBody``; a bad request is never a 500. FastAPI's pages of
+documentation are not served.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def create_app(
     """The server of one environment; ``app.state.sessions`` is its session table.
 
     Args:
-        token: Bearer token that every endpoint but ``/health`` asks for; None lets everybody in, which only a server that is
-            bound to loopback may do (`serving.py` sees to that).
+        token: Bearer token that every endpoint but ``/health`` asks for; None lets everybody in, which only a server
+            that is bound to loopback may do (`serving.py` sees to that).
         agentgym: Also speak AgentGym's protocol, at the root.
         agentgym_needs_token: AgentGym's own client sends no token. False admits it; for loopback only.
 

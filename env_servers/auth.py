@@ -24,8 +24,8 @@ class AuthMiddleware:
         token: What ``Authorization: Bearer`` must carry; None lets everybody in.
         open_paths: Paths that need no token.
         max_body_bytes: Larger bodies are refused with 413, announced or not.
-        large_paths: Paths whose bodies may be so large; those of all others have `SMALL_BODY`. A body is parsed in the event loop, where
-            nothing else moves meanwhile.
+        large_paths: Paths whose bodies may be so large; those of all others have `SMALL_BODY`. A body is parsed in the
+            event loop, where nothing else moves meanwhile.
     """
 
     def __init__(

@@ -32,8 +32,8 @@ class UnknownTask(KeyError):
 class Unavailable(Exception):
     """The environment cannot answer now, but may later: it has no room, or a service that it needs is down.
 
-    Not for what the agent did wrong, which is an observation, and not for what will never work. The state that the call was given must
-    be unchanged: the client waits and asks again, and no session is lost.
+    Not for what the agent did wrong, which is an observation, and not for what will never work. The state that the call
+    was given must be unchanged: the client waits and asks again, and no session is lost.
 
     Args:
         reason: What is missing now.
@@ -83,14 +83,14 @@ class Environment(ABC, Generic[State]):
     """A family of tasks with one state machine.
 
     Instances are shared by all sessions of a server: they hold read-only data; everything that changes is in ``State``.
-    Importing an environment's package must be cheap and never fail: what is not in agentr's core dependencies is imported when an
-    instance is made, and what is missing then is a RuntimeError whose text says how to get it.
+    Importing an environment's package must be cheap and never fail: what is not in agentr's core dependencies is
+    imported when an instance is made, and what is missing then is a RuntimeError whose text says how to get it.
     """
 
     #: Folder that holds ``spec.yaml``; set by each subclass.
     folder: Path
-    #: Whether reset, step, fork and snapshot take well under a millisecond. They then run in the server's event loop, without a
-    #: deadline; those of other environments run in threads, each within the server's deadline for a step.
+    #: Whether reset, step, fork and snapshot take well under a millisecond. They then run in the server's event loop,
+    #: without a deadline; those of other environments run in threads, each within the server's deadline for a step.
     fast: bool = False
     #: Splits beside those in ``spec.yaml`` that need options or files, each with whether it may be trained on.
     optional_splits: ClassVar[Mapping[str, bool]] = {}
@@ -102,7 +102,8 @@ class Environment(ABC, Generic[State]):
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        """Lists the needs beyond the core dependencies, each with whether it is met; must be fast and must not raise."""
+        """Lists the needs beyond the core dependencies, each with whether it is met; must be fast and must not
+        raise."""
         return []
 
     @abstractmethod
@@ -150,7 +151,8 @@ class Environment(ABC, Generic[State]):
         return None
 
     def actions(self, state: State) -> list[str]:
-        """Some actions that make sense in this state, in a fixed order: what a person may choose from, and what random play draws.
+        """Some actions that make sense in this state, in a fixed order: what a person may choose from, and what random
+        play draws.
 
         Need not be complete; empty where an environment has no notion of it.
         """

@@ -11,7 +11,8 @@ _BARE = re.compile(r"(?:(?!\\[)\]])[^$\n])*")
 
 
 def boxed(text: str) -> str:
-    r"""Returns the content of the last ``\boxed{}`` or ``\fbox{}`` of a text, with braces or without; empty without one."""
+    r"""Returns the content of the last ``\boxed{}`` or ``\fbox{}`` of a text, with braces or without; empty without
+    one."""
     boxes = [*_BOX.finditer(text)]
     start = boxes[-1].end() if boxes else len(text)
     if not text.startswith("{", start):

@@ -25,7 +25,9 @@ class CallLimits:
     def __init__(self, most: Mapping[str, int] | None, tools: Sequence[str]) -> None:
         self.most = dict(most or {})
         if unknown := [name for name in self.most if name not in (*tools, ALL)]:
-            raise ValueError(f"calls: there is no tool {', '.join(map(repr, unknown))}; name {', '.join((*tools, ALL))}")
+            raise ValueError(
+                f"calls: there is no tool {', '.join(map(repr, unknown))}; name {', '.join((*tools, ALL))}"
+            )
         if bad := {name: value for name, value in self.most.items() if type(value) is not int or value < 0}:
             raise ValueError(f"calls: numbers of calls are 0 or more, not {bad}")
 
@@ -48,7 +50,8 @@ class CallLimits:
         return None
 
     def counted(self, made: Mapping[str, int], tool: str) -> Mapping[str, int]:
-        """Returns the calls so far and one more; where nothing is limited, nothing is counted, and a call leaves a state as it was."""
+        """Returns the calls so far and one more; where nothing is limited, nothing is counted, and a call leaves a
+        state as it was."""
         return {**made, tool: made.get(tool, 0) + 1} if self.most else made
 
     def allow(self, calls: Sequence[str]) -> bool:

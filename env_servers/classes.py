@@ -1,4 +1,5 @@
-"""Finds classes by ``module:class``, so that others can add environments and retrievers without touching these packages."""
+"""Finds classes by ``module:class``, so that others can add environments and retrievers without touching these
+packages."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def find_class(path: str, base: type[Base], known: Iterable[str]) -> type[Base]:
     if not colon:
         known = sorted(known)
         meant = [f"; did you mean {name!r}?" for name in difflib.get_close_matches(path, known, n=1)]
-        raise ValueError(f"no {kind.lower()} is called {path!r}{''.join(meant)}; known: {', '.join(known)}, or module:class")
+        raise ValueError(
+            f"no {kind.lower()} is called {path!r}{''.join(meant)}; known: {', '.join(known)}, or module:class"
+        )
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -1,7 +1,7 @@
 """The client's side of AgentGym's protocol: the words in which one of its servers is asked, and answers.
 
-An environment's dialect is the module ``agentgym.py`` in its folder: ``routes`` is the server's side (`env_servers/agentgym.py`), and
-``CLIENT`` the client's, which `registry.client_dialect` finds.
+An environment's dialect is the module ``agentgym.py`` in its folder: ``routes`` is the server's side
+(`env_servers/agentgym.py`), and ``CLIENT`` the client's, which `registry.client_dialect` finds.
 """
 
 from __future__ import annotations

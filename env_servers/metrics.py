@@ -24,7 +24,11 @@ class Metrics:
         self.step_seconds = Histogram("env_step_seconds", "Time of one action", registry=self.registry, buckets=BUCKETS)
         self.requests = Counter("env_requests", "Answers", ["endpoint", "status"], registry=self.registry)
         self.request_seconds = Histogram(
-            "env_request_seconds", "Time to the first byte of an answer", ["endpoint"], registry=self.registry, buckets=BUCKETS
+            "env_request_seconds",
+            "Time to the first byte of an answer",
+            ["endpoint"],
+            registry=self.registry,
+            buckets=BUCKETS,
         )
 
     def _counter(self, name: str, about: str) -> Counter:

@@ -10,9 +10,10 @@ from enum import StrEnum
 class CallStatus(StrEnum):
     """How an action came out: for people, filters and rewards.
 
-    ``Observation.valid`` is another thing: whether the action was understood and changed or revealed something. Limits of invalid
-    actions, counts of failed calls and masks of training go by that one. In the environments here an action is valid if its status is
-    ``ok`` or ``empty``, and only then; an environment that says nothing of a status says ``ok`` of everything.
+    ``Observation.valid`` is another thing: whether the action was understood and changed or revealed something. Limits
+    of invalid actions, counts of failed calls and masks of training go by that one. In the environments here an action
+    is valid if its status is ``ok`` or ``empty``, and only then; an environment that says nothing of a status says
+    ``ok`` of everything.
     """
 
     ok = "ok"
@@ -38,16 +39,16 @@ class Observation:
 
     Attributes:
         observation: Text for the agent.
-        reward: In the environment's own scale where the environment says it. Clients have it in [0, 1], by the scale that the
-            specification declares.
+        reward: In the environment's own scale where the environment says it. Clients have it in [0, 1], by the scale
+            that the specification declares.
         done: The episode has ended; further steps are refused.
         valid: The action was understood and changed or revealed something. False for "could not do that" answers.
-        executed: The action that was carried out where it is another than the one asked for (ScienceWorld takes the nearest valid one);
-            empty where it is the same. To ask for it in the same state gives the same answer, and it stands as it is: that is how a
-            history is played again.
+        executed: The action that was carried out where it is another than the one asked for (ScienceWorld takes the
+            nearest valid one); empty where it is the same. To ask for it in the same state gives the same answer, and
+            it stands as it is: that is how a history is played again.
         status: How the action came out; `CallStatus` says how that goes together with ``valid``.
-        scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact match and F1. Which
-            of them is the reward, if any, makes no difference to them.
+        scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact
+            match and F1. Which of them is the reward, if any, makes no difference to them.
     """
 
     observation: str

@@ -1,10 +1,10 @@
 """The wire models of the environment servers: one definition, used by the servers and by ``agentr.envs``.
 
-The protocol in one paragraph: a **session** is one live state of one task. ``open`` makes one; ``expand`` forks a session
-once for each action, steps the copies and returns them as child sessions, which is what a search tree needs; ``step`` moves
-a session in place; ``actions`` suggests some; ``snapshot`` and ``restore`` carry a state across processes; ``close`` frees
-sessions. Session ids carry the server's epoch, so that after a restart an old id is answered with 410 Gone and the client
-replays its actions.
+The protocol in one paragraph: a **session** is one live state of one task. ``open`` makes one; ``expand`` forks a
+session once for each action, steps the copies and returns them as child sessions, which is what a search tree needs;
+``step`` moves a session in place; ``actions`` suggests some; ``snapshot`` and ``restore`` carry a state across
+processes; ``close`` frees sessions. Session ids carry the server's epoch, so that after a restart an old id is answered
+with 410 Gone and the client replays its actions.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TOKEN_ENV = "AGENTR_ENV_TOKEN"
 MAX_ACTION_CHARS = 4096
 #: Most children that one expand call may ask for.
 MAX_EXPAND = 256
-#: How long a server takes at most over a split or an expert, in seconds, unless told otherwise. Both are rare and may be slow by nature:
-#: ScienceWorld's solver was measured at 3-54 s.
+#: How long a server takes at most over a split or an expert, in seconds, unless told otherwise. Both are rare and may
+#: be slow by nature: ScienceWorld's solver was measured at 3-54 s.
 EXPERT_TIMEOUT_S = 300.0
 
 
@@ -31,8 +31,8 @@ def text(value: Any) -> Any:
     """Returns a value of JSON in which all texts can be sent.
 
     Raises:
-        ValueError: One holds half a character, which JSON's escapes can say, and UTF-8 cannot. pydantic finds it itself in a text that has
-            a limit, and in no other.
+        ValueError: One holds half a character, which JSON's escapes can say, and UTF-8 cannot. pydantic finds it itself
+            in a text that has a limit, and in no other.
     """
     waiting = [value]
     while waiting:
@@ -66,7 +66,8 @@ class Wire(BaseModel):
 
 
 def later(default: Any, description: str | None = None) -> Any:
-    """A field that came later: it is sent only if it says something, and who does not know it reads all other answers."""
+    """A field that came later: it is sent only if it says something, and who does not know it reads all other
+    answers."""
     return Field(default, exclude_if=lambda value: value == default, description=description)
 
 
@@ -81,7 +82,9 @@ class Split(Wire):
     """A named set of tasks."""
 
     about: str
-    train: bool = Field(description="Whether its tasks may be trained on; tasks of the other splits are held out everywhere.")
+    train: bool = Field(
+        description="Whether its tasks may be trained on; tasks of the other splits are held out everywhere."
+    )
 
 
 class RewardScale(Wire):
@@ -96,12 +99,15 @@ class Tool(Wire):
     """A tool that an agent may call where it acts by tool calls, and the action that a call is.
 
     Raises:
-        ValueError: ``action`` and ``parameters`` do not name the same arguments, or one of them is neither required nor has a default.
+        ValueError: ``action`` and ``parameters`` do not name the same arguments, or one of them is neither required nor
+            has a default.
     """
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
     description: str
-    parameters: dict[str, Any] = Field(description="JSON schema of the arguments: an object with `properties` and `required`.")
+    parameters: dict[str, Any] = Field(
+        description="JSON schema of the arguments: an object with `properties` and `required`."
+    )
     action: str = Field(description="The action of a call, with each argument's name in braces: `python: {code}`.")
 
     @model_validator(mode="after")
@@ -109,7 +115,10 @@ class Tool(Wire):
         properties = self.parameters.get("properties", {})
         named = re.findall(r"\{(\w+)\}", self.action)
         if sorted(named) != sorted(properties):
-            raise ValueError(f"the action of tool {self.name} has the arguments {sorted(named)}, its parameters are {sorted(properties)}")
+            raise ValueError(
+                f"the action of tool {self.name} has the arguments {sorted(named)}, its parameters are "
+                f"{sorted(properties)}"
+            )
         for name, schema in properties.items():
             if name not in self.parameters.get("required", ()) and "default" not in schema:
                 raise ValueError(f"tool {self.name}: the argument {name!r} is neither required nor has a default")
@@ -131,24 +140,34 @@ class EnvironmentSpec(Wire):
     step_limit: int = Field(30, gt=0, description="Actions an episode may take; the agent's side enforces it.")
     identity: str = Field(
         default="",
-        description="Label that says which problem a task poses. Tasks with the same value are the same problem under another id, "
+        description="Label that says which problem a task poses. Tasks with the same value "
+        "are the same problem under another "
+        "id, "
         "so a run that evaluates on one must not train on the other.",
     )
     strata: list[str] = Field(
         default_factory=list,
-        description="Labels that evaluations break success down by: each has few values, and says how hard or of what kind a task is.",
+        description=(
+            "Labels that evaluations break success down by: each has few values, and says how hard or of what kind a "
+            "task is."
+        ),
     )
     answer_prefix: str = Field(
         default="",
-        description="How an action begins that is an answer and no call. Operators that leave out a call have the answer given anew, "
+        description="How an action begins that is an answer and no call. Operators that "
+        "leave out a call have the answer given "
+        "anew, "
         "and evaluations say how many tasks were solved within so many answers.",
     )
     parallel: int = Field(
         default=0,
         ge=0,
         exclude_if=lambda value: value == 0,
-        description="How many calls into the environment go on at the same time, where more would only take turns; 0 if that does not "
-        "matter. Servers have so many threads; clients have so many requests at a server, and keep others before their deadlines begin.",
+        description="How many calls into the environment go on at the same time, where "
+        "more would only take turns; 0 if that "
+        "does not "
+        "matter. Servers have so many threads; clients have so many requests at a server, and keep others before their "
+        "deadlines begin.",
     )
     can_fork: bool = True
     deterministic: bool = True
@@ -180,8 +199,9 @@ class OpenRequest(Wire):
 class ObservedState(Wire):
     """A session and what was last observed in it. ``reward`` is in the environment's own scale.
 
-    ``executed`` is the action that was really carried out, where the environment put it in place of the one asked for; empty otherwise.
-    It is what a client records and replays. ``status`` is how it came out. ``scores`` come with an answer that ends the episode.
+    ``executed`` is the action that was really carried out, where the environment put it in place of the one asked for;
+    empty otherwise. It is what a client records and replays. ``status`` is how it came out. ``scores`` come with an
+    answer that ends the episode.
     """
 
     session: str
@@ -200,7 +220,8 @@ class StepRequest(Wire):
     index: int | None = Field(
         None,
         ge=0,
-        description="Number of steps already taken. The last index again, with the same action, returns the stored answer, so "
+        description="Number of steps already taken. The last index again, with the same "
+        "action, returns the stored answer, so "
         "a retried request is safe; any other mismatch is refused with 409.",
     )
 
@@ -219,7 +240,8 @@ class SessionRequest(Wire):
 
 
 class ActionsResponse(Wire):
-    """Some actions that make sense in the session's state, in a fixed order; empty where the environment has no notion of it."""
+    """Some actions that make sense in the session's state, in a fixed order; empty where the environment has no notion
+    of it."""
 
     actions: list[str]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 
 def read_records(file: Path, first: int = 0) -> Iterator[tuple[str, Any]]:
-    """The records of a table (Parquet), a JSON list or JSON lines, also gzipped, each with its place for an error to name.
+    """The records of a table (Parquet), a JSON list or JSON lines, also gzipped, each with its place for an error to
+    name.
 
     Args:
         first: Number of the first record of a table or a list.
@@ -26,7 +27,10 @@ def read_records(file: Path, first: int = 0) -> Iterator[tuple[str, Any]]:
         if head == b"PAR1":
             from pyarrow import parquet
 
-            yield from ((f"{file}, entry {number}", record) for number, record in enumerate(parquet.read_table(file).to_pylist(), first))
+            yield from (
+                (f"{file}, entry {number}", record)
+                for number, record in enumerate(parquet.read_table(file).to_pylist(), first)
+            )
             return
         # Lines end with a line feed alone: a text may hold other line separators, which JSON does not escape.
         with (gzip.open if head[:2] == b"\x1f\x8b" else open)(file, "rt", encoding="utf-8-sig", newline="\n") as lines:
@@ -55,7 +59,8 @@ def read_json(file: Path) -> Any:
 def _value(text: str, where: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object)
-    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and lists in lists in lists
+    # also of numbers with thousands of digits, and lists in lists in lists
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
 
 
@@ -67,18 +72,24 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def checked(value: Any, where: str, known: Set[str], not_read: Set[str] = frozenset(), count: Counter[str] | None = None) -> dict[str, Any]:
+def checked(
+    value: Any, where: str, known: Set[str], not_read: Set[str] = frozenset(), count: Counter[str] | None = None
+) -> dict[str, Any]:
     """An object without what is null. Keys of ``not_read`` are known to say nothing of what is read, and counted.
 
     Raises:
-        ValueError: It is no object, or has a key that is not known and says something. ``where`` says in the message what it is.
+        ValueError: It is no object, or has a key that is not known and says something. ``where`` says in the message
+            what it is.
     """
     at = f"{where}: " if where else ""
     if not isinstance(value, dict):
         raise ValueError(f"{at}an object is wanted, not {type(value).__name__}")
     for key in sorted(value.keys() - known):
         if not blank(value[key]) and key not in not_read:
-            raise ValueError(f"{at}the key {key!r} is not known; leave it out of the file, or rename it if it says what a known one does")
+            raise ValueError(
+                f"{at}the key {key!r} is not known; leave it out of the file, or rename it if it says what a known one "
+                "does"
+            )
         if not blank(value[key]) and count is not None:
             count[key] += 1
     return {key: part for key, part in value.items() if part is not None}

@@ -37,10 +37,13 @@ __all__ = [
 
 def _discover() -> dict[str, str]:
     here = Path(__file__).parent
-    return {file.parent.name: f"env_servers.{file.parent.name}:ENVIRONMENT" for file in sorted(here.glob("*/spec.yaml"))}
+    return {
+        file.parent.name: f"env_servers.{file.parent.name}:ENVIRONMENT" for file in sorted(here.glob("*/spec.yaml"))
+    }
 
 
-#: Name -> ``module:class``: every folder beside this file with a ``spec.yaml``, whose package says ``ENVIRONMENT = ItsClass``.
+#: Name -> ``module:class``: every folder beside this file with a ``spec.yaml``, whose package says
+#: ``ENVIRONMENT = ItsClass``.
 ENVIRONMENTS = _discover()
 
 
@@ -96,8 +99,9 @@ class Description:
     """Facts about an environment that are known without making an instance of it.
 
     Attributes:
-        splits: Each split by name, and whether it may be trained on. Holds every split that the environment can have, those included that
-            need files or options. Empty where the class writes its specification itself: not known, then.
+        splits: Each split by name, and whether it may be trained on. Holds every split that the environment can have,
+            those included that need files or options. Empty where the class writes its specification itself: not known,
+            then.
         options: Names of the options: the parameters of the class.
         step_limit: Actions an episode may take, without options; 0 if not known.
         examples: Number of worked examples in the specification, without options.
@@ -126,7 +130,8 @@ class Description:
 
 
 def about(name: str) -> Description:
-    """Describes one environment, whether or not it can be loaded here. Fast: its package is imported, and nothing is loaded.
+    """Describes one environment, whether or not it can be loaded here.
+    Fast: its package is imported, and nothing is loaded.
 
     Args:
         name: As for `load`.
@@ -182,7 +187,9 @@ def dialect_module(cls: type[Environment]) -> ModuleType | None:
 
 
 def _options(cls: type[Environment]) -> tuple[str, ...]:
-    return tuple(p.name for p in inspect.signature(cls).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD)
+    return tuple(
+        p.name for p in inspect.signature(cls).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD
+    )
 
 
 def _find(name: str) -> type[Environment]:

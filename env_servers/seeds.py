@@ -1,4 +1,5 @@
-"""Tasks that are seeds of a generator: splits as ranges that share none. For environments whose tasks have no other names."""
+"""Tasks that are seeds of a generator: splits as ranges that share none.
+For environments whose tasks have no other names."""
 
 from __future__ import annotations
 
@@ -21,11 +22,16 @@ def seed_ranges(train: Sequence[int], dev: Sequence[int], test: Sequence[int]) -
     for name, given in zip(SPLITS, (train, dev, test), strict=True):
         pair = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
         if len(pair) != 2 or any(type(end) is not int for end in pair) or not 0 <= pair[0] < pair[1]:
-            raise ValueError(f"{name} is {given!r}, and must be two whole numbers: the first seed, and the one after the last")
+            raise ValueError(
+                f"{name} is {given!r}, and must be two whole numbers: the first seed, and the one after the last"
+            )
         ranges[name] = range(pair[0], pair[1])
     for (name, one), (other, two) in combinations(ranges.items(), 2):
         if shared := range(max(one.start, two.start), min(one.stop, two.stop)):
-            raise ValueError(f"{name} and {other} share the seeds {shared.start} to {shared.stop - 1}: held-out tasks would be trained on")
+            raise ValueError(
+                f"{name} and {other} share the seeds {shared.start} to {shared.stop - 1}: held-out tasks would be "
+                "trained on"
+            )
     return ranges
 
 

@@ -1,8 +1,8 @@
 """Serves one environment over HTTP: ``python -m env_servers serve textcraft --option distractors=3``.
 
-Once it listens it prints one line of JSON on stdout, ``{"url": .., "epoch": .., "pid": ..}``, and nothing else ever; whatever an
-environment prints goes to stderr. The bearer token comes from an environment variable, never from the command line, where every
-user of the machine could read it.
+Once it listens it prints one line of JSON on stdout, ``{"url": .., "epoch": .., "pid": ..}``, and nothing else ever;
+whatever an environment prints goes to stderr. The bearer token comes from an environment variable, never from the
+command line, where every user of the machine could read it.
 """
 
 from __future__ import annotations
@@ -72,11 +72,16 @@ def serve(arguments: argparse.Namespace) -> None:
         expert_timeout_s=arguments.expert_timeout_s,
         threads=arguments.threads,
     )
-    app = create_app(environment, token=token, limits=limits, agentgym=arguments.agentgym, agentgym_needs_token=not loopback)
+    app = create_app(
+        environment, token=token, limits=limits, agentgym=arguments.agentgym, agentgym_needs_token=not loopback
+    )
     line = {"url": url, "epoch": app.state.sessions.epoch, "pid": os.getpid()}
 
     if arguments.agentgym and loopback:
-        print("env_servers: AgentGym's paths need no token: whoever is on this machine may play and close its games", file=sys.stderr)
+        print(
+            "env_servers: AgentGym's paths need no token: whoever is on this machine may play and close its games",
+            file=sys.stderr,
+        )
 
     class Announcing(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -118,7 +123,8 @@ def bind(host: str, port: int, token_env: str) -> tuple[socket.socket, str | Non
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. The protocol is named because asyncio sets TCP_NODELAY only then; without, a request takes 48 ms."""
+    """A bound socket.
+    The protocol is named because asyncio sets TCP_NODELAY only then; without, a request takes 48 ms."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)[0]
     listener = socket.socket(family, kind, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -138,14 +144,26 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("environment", help="name, or module:class")
     run.add_argument("--host", default="127.0.0.1")
     run.add_argument("--port", type=int, default=0, help="0 lets the system choose")
-    run.add_argument("--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the environment")
-    run.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="environment variable that holds the bearer token")
-    run.add_argument("--agentgym", action="store_true", help="also speak AgentGym's protocol; on loopback its paths need no token")
+    run.add_argument(
+        "--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the environment"
+    )
+    run.add_argument(
+        "--token-env", default=TOKEN_ENV, metavar="NAME", help="environment variable that holds the bearer token"
+    )
+    run.add_argument(
+        "--agentgym", action="store_true", help="also speak AgentGym's protocol; on loopback its paths need no token"
+    )
     run.add_argument("--max-sessions", type=int, default=20_000)
     run.add_argument("--idle-s", type=float, default=900.0, help="sessions that nobody uses for so long are closed")
     run.add_argument("--step-timeout-s", type=float, default=60.0, help="deadline of one environment call")
-    run.add_argument("--wait-s", type=float, default=300.0, help="longest wait of a call for its turn, before that deadline begins")
-    run.add_argument("--expert-timeout-s", type=float, default=EXPERT_TIMEOUT_S, help="deadline of listing a split, and of an expert")
+    run.add_argument(
+        "--wait-s", type=float, default=300.0, help="longest wait of a call for its turn, before that deadline begins"
+    )
+    run.add_argument(
+        "--expert-timeout-s", type=float, default=EXPERT_TIMEOUT_S, help="deadline of listing a split, and of an expert"
+    )
     run.add_argument("--threads", type=int, default=16, help="environment calls at the same time")
-    run.add_argument("--die-with-parent", type=int, metavar="PID", help="end when the process PID, which started this one, ends")
+    run.add_argument(
+        "--die-with-parent", type=int, metavar="PID", help="end when the process PID, which started this one, ends"
+    )
     return parser

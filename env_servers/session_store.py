@@ -1,9 +1,10 @@
 """The store of a server's sessions: creation, lookup, expiry, disposal.
 
 Invariants:
-- Every session ends: closed by its client, or expired after ``idle_s`` without use. There are never more than ``max_sessions``.
-- An id is ``{epoch}.{secret}``. The epoch is new with every start of a server, so an id that outlived a restart is told apart
-  from one that is merely closed.
+- Every session ends: closed by its client, or expired after ``idle_s`` without use. There are never more than
+  ``max_sessions``.
+- An id is ``{epoch}.{secret}``. The epoch is new with every start of a server, so an id that outlived a restart is told
+  apart from one that is merely closed.
 - The environment frees each state once, after the last call that touches it.
 """
 
@@ -25,7 +26,8 @@ from env_servers.worker import NoSuchSession, Refused, Worker
 
 State = TypeVar("State")
 Result = TypeVar("Result")
-#: Splits and experts that are worked on at the same time. They have threads of their own, so that slow ones do not hold up the steps.
+#: Splits and experts that are worked on at the same time. They have threads of their own, so that slow ones do not hold
+#: up the steps.
 LOOK_UP_THREADS = 4
 #: The hint for a session that is gone.
 GONE = "Open a new session and replay its actions."
@@ -41,8 +43,8 @@ class Limits:
         step_timeout_s: Deadline of one call into the environment, for environments that are not ``fast``.
         expert_timeout_s: Deadline of a split or an expert, in every environment.
         wait_s: How long a call may wait for its turn before that deadline begins.
-        threads: Environment calls that run at the same time, for environments that are not ``fast``; no more than the specification says
-            of calls that go on in parallel.
+        threads: Environment calls that run at the same time, for environments that are not ``fast``; no more than the
+            specification says of calls that go on in parallel.
         max_body_bytes: Largest request body. The default holds the largest ``expand`` that the protocol allows.
     """
 
@@ -81,23 +83,33 @@ class Session(Generic[State]):
 
 
 class SessionStore(Generic[State]):
-    """The sessions of one server, least recently used first. Its methods run in the server's event loop and raise `Refused`.
+    """The sessions of one server, least recently used first.
+    Its methods run in the server's event loop and raise `Refused`.
 
     Args:
         clock: Seconds; a test passes its own.
     """
 
     def __init__(
-        self, environment: Environment[State], limits: Limits, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self,
+        environment: Environment[State],
+        limits: Limits,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.epoch = secrets.token_hex(6)
         threads = min(limits.threads, environment.spec.parallel or limits.threads)
-        self.worker = Worker(inline=environment.fast, timeout_s=limits.step_timeout_s, threads=threads, wait_s=limits.wait_s)
+        self.worker = Worker(
+            inline=environment.fast, timeout_s=limits.step_timeout_s, threads=threads, wait_s=limits.wait_s
+        )
         self._look_ups = Worker(
             inline=False,
             timeout_s=limits.expert_timeout_s,
             threads=LOOK_UP_THREADS,
-            hint="It may need more time: 'python -m env_servers serve' takes --expert-timeout-s; the client's deadline is env.timeout_s.",
+            hint=(
+                "It may need more time: 'python -m env_servers serve' takes --expert-timeout-s; the client's deadline "
+                "is env.timeout_s."
+            ),
         )
         self._environment = environment
         self._limits = limits
@@ -142,7 +154,8 @@ class SessionStore(Generic[State]):
         """A session, now counted as used.
 
         Raises:
-            Refused: 410 for an id of an earlier start of the server, 404 for one that is closed, expired or was never given out.
+            Refused: 410 for an id of an earlier start of the server, 404 for one that is closed, expired or was never
+                given out.
         """
         session = self._sessions.get(session_id)
         if session is None:
@@ -163,7 +176,8 @@ class SessionStore(Generic[State]):
         now, expired = self._clock(), []
         for (
             session
-        ) in self._sessions.values():  # in the order of their use: a look at those that are in use would take a full server's time
+            # in the order of their use: a look at those that are in use would take a full server's time
+        ) in self._sessions.values():
             if now - session.used < self._limits.idle_s:
                 break
             if not session.lock.locked():
@@ -180,7 +194,8 @@ class SessionStore(Generic[State]):
             self.sweep()
 
     async def shutdown(self) -> None:
-        """Closes every session and frees the threads; waits for the environment's own clean-up up to the deadline of a step."""
+        """Closes every session and frees the threads; waits for the environment's own clean-up up to the deadline of a
+        step."""
         self.close(list(self._sessions))
         if self._disposals:
             await asyncio.wait(self._disposals, timeout=self._limits.step_timeout_s)
@@ -207,9 +222,17 @@ class SessionStore(Generic[State]):
             self._reserved -= wanted
 
     def _new(
-        self, state: State, last: Observation, *, session_id: str | None = None, steps: int = 0, action: str | None = None
+        self,
+        state: State,
+        last: Observation,
+        *,
+        session_id: str | None = None,
+        steps: int = 0,
+        action: str | None = None,
     ) -> Session[State]:
-        return Session(session_id or f"{self.epoch}.{secrets.token_urlsafe(16)}", state, last, steps, action, self._clock())
+        return Session(
+            session_id or f"{self.epoch}.{secrets.token_urlsafe(16)}", state, last, steps, action, self._clock()
+        )
 
     def _add(self, session: Session[State]) -> Session[State]:
         """Makes a session known, in place of one with the same id."""

@@ -26,7 +26,8 @@ Result = TypeVar("Result")
 
 
 class SessionTable(SessionStore[State]):
-    """The sessions of a server with the operations on them. All methods run in the server's event loop and raise `Refused`."""
+    """The sessions of a server with the operations on them.
+    All methods run in the server's event loop and raise `Refused`."""
 
     async def open(self, task: str, session_id: str | None = None) -> Session[State]:
         """A fresh session of ``task``; under ``session_id``, if given, in place of the session that has it.
@@ -43,7 +44,9 @@ class SessionTable(SessionStore[State]):
             state, observed = await self.worker.run("reset", reset, late=lambda made: self._free(made and made[0]))
         return self._add(self._new(state, observed, session_id=session_id))
 
-    async def step(self, session_id: str, action: str, index: int | None = None, *, past_end: bool = False) -> ObservedState:
+    async def step(
+        self, session_id: str, action: str, index: int | None = None, *, past_end: bool = False
+    ) -> ObservedState:
         """Moves a session in place.
 
         Args:
@@ -51,7 +54,8 @@ class SessionTable(SessionStore[State]):
             past_end: Allow steps after the end of the episode.
 
         Raises:
-            Refused: 409 for a wrong index or an ended episode; 404 and 410 as in ``get``; 500, 503, 504 as in `Worker.run`.
+            Refused: 409 for a wrong index or an ended episode; 404 and 410 as in ``get``; 500, 503, 504 as in
+                `Worker.run`.
         """
         async with self._use(session_id) as session:
             if index is not None and index != session.steps:
@@ -136,7 +140,8 @@ class SessionTable(SessionStore[State]):
         if (snapshot.environment, snapshot.version) != (spec.name, spec.version):
             raise Refused(
                 422,
-                f"the snapshot is of {snapshot.environment} {snapshot.version}, this server runs {spec.name} {spec.version}",
+                f"the snapshot is of {snapshot.environment} {snapshot.version}, this server runs {spec.name} "
+                f"{spec.version}",
                 GONE,
             )
 
@@ -148,7 +153,9 @@ class SessionTable(SessionStore[State]):
 
         with self._room(1):
             state = await self.worker.run("restore", restored, late=self._free)
-        observed = Observation(snapshot.observation, snapshot.reward, snapshot.done, status=snapshot.status, scores=snapshot.scores)
+        observed = Observation(
+            snapshot.observation, snapshot.reward, snapshot.done, status=snapshot.status, scores=snapshot.scores
+        )
         return self._add(self._new(state, observed, steps=snapshot.steps)).observed()
 
     # within a session -------------------------------------------------------------------------------------------------
@@ -169,7 +176,8 @@ class SessionTable(SessionStore[State]):
         except Refused as refused:
             if refused.state_is_lost:
                 self._metrics.lost.inc()
-                self._remove(session, dispose=refused.status != 504)  # a call that is still running disposes of it itself
+                # a call that is still running disposes of it itself
+                self._remove(session, dispose=refused.status != 504)
             raise
 
     def _free(self, state: State | None) -> None:
@@ -193,7 +201,8 @@ class SessionTable(SessionStore[State]):
             try:
                 while len(made) < count:
                     made.append(self._environment.fork(session.state))
-            except BaseException:  # whatever ended it goes on to the caller; the copies are nobody's, and some hold memory elsewhere
+            # whatever ended it goes on to the caller; the copies are nobody's, and some hold memory elsewhere
+            except BaseException:
                 for state in made:
                     self._environment.close(state)
                 raise

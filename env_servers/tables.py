@@ -1,10 +1,12 @@
 """Reads questions with their answers, in the forms in which the usual sets come.
 
-- ``question`` (or ``problem``, ``input``) and a column of answers: GSM8K, MATH, AIME, HotpotQA, MuSiQue, FlashRAG, ET-Agent.
-- ``reward_model.ground_truth`` with ``extra_info.question``, ``question`` or ``prompt``: the tables of verl, ARPO, DAPO, Search-R1.
+- ``question`` (or ``problem``, ``input``) and a column of answers: GSM8K, MATH, AIME, HotpotQA, MuSiQue, FlashRAG,
+  ET-Agent.
+- ``reward_model.ground_truth`` with ``extra_info.question``, ``question`` or ``prompt``: the tables of verl, ARPO,
+  DAPO, Search-R1.
 
-Answers are a text, a number (of problems), a list of them, or an object of Search-R1, SQuAD or TriviaQA. What is null, NaN or blank is not
-there. A column that no set has is refused: it may hold more answers, or say that there is none.
+Answers are a text, a number (of problems), a list of them, or an object of Search-R1, SQuAD or TriviaQA. What is null,
+NaN or blank is not there. A column that no set has is refused: it may hold more answers, or say that there is none.
 """
 
 from __future__ import annotations
@@ -22,24 +24,31 @@ from env_servers.records import blank, checked, read_records, text_of
 log = logging.getLogger(__name__)
 
 _QUESTIONS = ("question", "problem", "input")
-_READ = frozenset({*_QUESTIONS, *"answer_aliases answerable ability prompt reward_model extra_info type level hops".split()})
+_READ = frozenset(
+    {*_QUESTIONS, *"answer_aliases answerable ability prompt reward_model extra_info type level hops".split()}
+)
 #: Columns of the usual sets that say nothing about question and answer.
 _NOT_READ = frozenset(
-    "id _id idx index uuid qid question_id unique_id problem_idx problem_type question_type question_source data_source source "
-    "source_prompt dataset split subset url year title subject category domain difficulty metadata context contexts passages paragraphs "
-    "supporting_facts evidences evidences_id entity_ids answer_id question_decomposition entity_pages search_results solution messages "
-    "agent_name tools_kwargs interaction_kwargs".split()
+    "id _id idx index uuid qid question_id unique_id problem_idx problem_type question_type question_source "
+    "data_source source source_prompt dataset split subset url year title subject category domain difficulty metadata "
+    "context contexts passages paragraphs supporting_facts evidences evidences_id entity_ids answer_id "
+    "question_decomposition entity_pages search_results solution messages agent_name tools_kwargs "
+    "interaction_kwargs".split()
 )
 #: The keys that hold the answers in the objects of Search-R1, SQuAD and TriviaQA, and what else these have.
 _ANSWERS = ({"target"}, {"text"}, {"value", "aliases"})
 _NO_ANSWERS = frozenset(
-    "answer_start type normalized_value normalized_aliases matched_wiki_entity_name normalized_matched_wiki_entity_name".split()
+    (
+        "answer_start type normalized_value normalized_aliases matched_wiki_entity_name "
+        "normalized_matched_wiki_entity_name"
+    ).split()
 )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A record with a question: its number, from 0, its answers, the column that they are from, and all columns, in small letters."""
+    """A record with a question: its number, from 0, its answers, the column that they are from, and all columns, in
+    small letters."""
 
     number: int
     question: str
@@ -53,14 +62,16 @@ class LeftOut(Exception):
 
 
 def read_table(file: Path, read: Callable[[Entry], Any], columns: Sequence[str], *, math: bool) -> list[Any]:
-    """What ``read`` makes of the entries of a file. What is left out, and which columns are not read, is counted and logged.
+    """What ``read`` makes of the entries of a file.
+    What is left out, and which columns are not read, is counted and logged.
 
     Args:
         columns: Names of the columns that may hold the answers; the first one that is not blank does.
         math: Whether problems of mathematics are meant, by the ``ability`` of verl's tables, or all others.
 
     Raises:
-        ValueError: The file cannot be read, holds a record that is no such entry (the message names it), or none that is meant.
+        ValueError: The file cannot be read, holds a record that is no such entry (the message names it), or none that
+            is meant.
     """
     made = []
     left_out, not_read = Counter[str](), Counter[str]()
@@ -82,7 +93,11 @@ def read_table(file: Path, read: Callable[[Entry], Any], columns: Sequence[str],
 
 def _entry(number: int, record: Any, columns: Sequence[str], math: bool, not_read: Counter[str]) -> Entry:
     fields = {str(key).casefold(): value for key, value in record.items()} if isinstance(record, dict) else record
-    there = {key: value for key, value in checked(fields, "", _READ | {*columns}, _NOT_READ, not_read).items() if not blank(value)}
+    there = {
+        key: value
+        for key, value in checked(fields, "", _READ | {*columns}, _NOT_READ, not_read).items()
+        if not blank(value)
+    }
     if len(fields) < len(record):
         raise ValueError("two of its columns have the same name but for capitals")
     ability = text_of(there.get("ability", ""), "ability").strip().casefold()
@@ -93,7 +108,10 @@ def _entry(number: int, record: Any, columns: Sequence[str], math: bool, not_rea
     if not there.get("answerable", True):
         raise LeftOut("not answerable")
     if "reward_model" in there:
-        column, found = "reward_model", checked(there["reward_model"], "reward_model", {"ground_truth", "style"}).get("ground_truth")
+        column, found = (
+            "reward_model",
+            checked(there["reward_model"], "reward_model", {"ground_truth", "style"}).get("ground_truth"),
+        )
     elif fields.keys() & {*columns}:
         column = next((name for name in columns if name in there), "")
         found = there.get(column)
@@ -112,7 +130,9 @@ def _question(there: Mapping[str, Any]) -> str:
         said = [there[name] for name in _QUESTIONS if name in there]
     if not said and isinstance(asked, list):
         said = [
-            turn.get("content") for turn in (checked(turn, "prompt", {"role", "content"}) for turn in asked) if turn.get("role") == "user"
+            turn.get("content")
+            for turn in (checked(turn, "prompt", {"role", "content"}) for turn in asked)
+            if turn.get("role") == "user"
         ]
     texts = {text_of(text, "the question").strip() for text in said or [asked] if not blank(text)}
     if len(texts) > 1:
@@ -128,10 +148,16 @@ def _answers(value: Any, where: str, numbers: bool) -> list[str]:
     if isinstance(value, list):
         return [answer for part in value for answer in _answers(part, where, numbers)]
     if isinstance(value, dict):
-        names = next((names for names in _ANSWERS if value.keys() & names and value.keys() <= names | _NO_ANSWERS), None)
+        names = next(
+            (names for names in _ANSWERS if value.keys() & names and value.keys() <= names | _NO_ANSWERS), None
+        )
         if names is None:
-            raise ValueError(f"the answers in {where} are an object with the keys {', '.join(value)}, which is no form that is known")
-        return [answer for name in value if name in names for answer in _answers(value[name], f"{where}.{name}", numbers)]
+            raise ValueError(
+                f"the answers in {where} are an object with the keys {', '.join(value)}, which is no form that is known"
+            )
+        return [
+            answer for name in value if name in names for answer in _answers(value[name], f"{where}.{name}", numbers)
+        ]
     if numbers and isinstance(value, int | float) and not isinstance(value, bool):
         return [str(value)]
     text = text_of(value, where).strip()

@@ -1,7 +1,8 @@
 """What agents write around an action, read by one rule on both sides: by environments, and by the agents' formats.
 
-A thought holds no action: what stands between ``<think>`` and the next ``</think>`` is only ever a thought, tags of actions included. A
-turn that closes a thought which it did not open began in it, as where a chat template opens it. One that is never closed has no end.
+A thought holds no action: what stands between ``<think>`` and the next ``</think>`` is only ever a thought, tags of
+actions included. A turn that closes a thought which it did not open began in it, as where a chat template opens it. One
+that is never closed has no end.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _INLINE = re.compile(r"\s*(`{1,3})(?:py(?:thon)?\d*[ \t]+)?([^`\n]+)\1\s*", re.I
 
 
 class Block(NamedTuple):
-    """An action in tags: the thought before it, ``python``, ``search`` or ``answer``, and what stands in the tags, as it is."""
+    """An action in tags: the thought before it, ``python``, ``search`` or ``answer``, and what stands in the tags, as
+    it is."""
 
     thought: str
     verb: str
@@ -26,7 +28,8 @@ class Block(NamedTuple):
 
 
 def tagged(text: str) -> Block | None:
-    """Returns the first action in tags outside of thoughts. Its closing tag may be missing, as where a stop string ends a turn."""
+    """Returns the first action in tags outside of thoughts.
+    Its closing tag may be missing, as where a stop string ends a turn."""
     marks = list(_MARK.finditer(text))
     thinks = next((mark[1] == "/" for mark in marks if not mark[2]), False)
     for mark in marks:
@@ -46,7 +49,8 @@ def spoken(action: str) -> tuple[str, str]:
 
 
 def fenced(text: str) -> str | None:
-    """Returns what stands in the fence of code (three backticks or tildes) that a text begins with; None if it begins with none."""
+    """Returns what stands in the fence of code (three backticks or tildes) that a text begins with; None if it begins
+    with none."""
     found = _FENCE.match(text)
     return found[2] if found else None
 
@@ -55,7 +59,8 @@ def code_of(text: str) -> str:
     """Returns the code in what an agent wrote for code, without a fence or backticks around it and as `dedented`."""
     if (inner := fenced(text)) is None:
         inner = found[2] if (found := _INLINE.fullmatch(text)) else text
-    return dedented(re.sub(r"\A (?=\S)", "", inner))  # one blank belongs to the mark before the code, as in ``python: x``
+    # one blank belongs to the mark before the code, as in ``python: x``
+    return dedented(re.sub(r"\A (?=\S)", "", inner))
 
 
 def dedented(code: str) -> str:

@@ -1,7 +1,7 @@
 """Calls into an environment: inline for a fast one, in threads with a deadline for any other.
 
-Whatever goes wrong in there leaves as a ``Refused``, which is also what the rest of the server raises for a request that it does
-not carry out: one exception type, one body (`protocol.ErrorBody`).
+Whatever goes wrong in there leaves as a ``Refused``, which is also what the rest of the server raises for a request
+that it does not carry out: one exception type, one body (`protocol.ErrorBody`).
 """
 
 from __future__ import annotations
@@ -50,14 +50,16 @@ class NoSuchSession(Refused):
 class Worker:
     """Runs environment calls without blocking the event loop for long.
 
-    A call that passes its deadline cannot be stopped: its thread stays busy until it returns, and ``stuck`` counts it. When all
-    threads are stuck nothing moves any more, which ``/health`` reports so that a supervisor restarts the process.
+    A call that passes its deadline cannot be stopped: its thread stays busy until it returns, and ``stuck`` counts it.
+    When all threads are stuck nothing moves any more, which ``/health`` reports so that a supervisor restarts the
+    process.
 
     Args:
         inline: Call directly, without threads and deadline (`Environment.fast`).
         timeout_s: Deadline of one call, from when a thread takes it.
         threads: Calls that may run at the same time.
-        wait_s: How long a call may wait for a free thread; None for as long as ``timeout_s``. Threads are given in the order of asking.
+        wait_s: How long a call may wait for a free thread; None for as long as ``timeout_s``. Threads are given in the
+            order of asking.
         hint: What to do about a call that passed its deadline.
     """
 
@@ -79,24 +81,28 @@ class Worker:
         self._hint = hint
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="environment")
 
-    async def run(self, what: str, call: Callable[[], Result], late: Callable[[Result | None], object] | None = None) -> Result:
+    async def run(
+        self, what: str, call: Callable[[], Result], late: Callable[[Result | None], object] | None = None
+    ) -> Result:
         """The result of ``call``.
 
         Args:
             what: Name of the call for messages.
-            late: Called in the thread if the call ends only after its deadline, with its result, or None if it failed: frees
-                what nobody waits for any more.
+            late: Called in the thread if the call ends only after its deadline, with its result, or None if it failed:
+                frees what nobody waits for any more.
 
         Raises:
-            Refused: 404 for an unknown task, 500 with an id for an exception inside the environment (logged under that id), 503
-                if the environment is unavailable, no thread became free in time or all are stuck, 504 if the call took longer than the
-                deadline.
+            Refused: 404 for an unknown task, 500 with an id for an exception inside the environment (logged under that
+                id), 503 if the environment is unavailable, no thread became free in time or all are stuck, 504 if the
+                call took longer than the deadline.
         """
         if self.inline:
             return guarded(what, call)
         return await self.run_in_thread(what, call, late)
 
-    async def run_in_thread(self, what: str, call: Callable[[], Result], late: Callable[[Result | None], object] | None = None) -> Result:
+    async def run_in_thread(
+        self, what: str, call: Callable[[], Result], late: Callable[[Result | None], object] | None = None
+    ) -> Result:
         """As ``run``, never inline."""
         if self.stuck >= self.threads:
             raise Refused(503, f"all {self.threads} threads are stuck in the environment", "Restart the server.")
@@ -140,7 +146,9 @@ def guarded(what: str, call: Callable[[], Result]) -> Result:
     except Exception as error:
         incident = secrets.token_hex(6)
         log.exception("incident %s: %s failed inside the environment", incident, what)
-        raise Refused(500, f"{what} failed inside the environment (incident {incident})", "See the server's log.") from error
+        raise Refused(
+            500, f"{what} failed inside the environment (incident {incident})", "See the server's log."
+        ) from error
 
 
 def _result_or_none(job: Future[Result]) -> Result | None:

@@ -1,18 +1,20 @@
-"""Agent-R (arXiv 2501.11425) in one file: search trees, revise what went wrong, train on it, measure. No Ray, no cluster, three minutes.
+"""Agent-R (arXiv 2501.11425) in one file: search trees, revise what went wrong, train on it, measure.
+No Ray, no cluster, three minutes.
 
     python examples/agent_r_in_one_file.py
 
-The agent is ``nano``, the small language model that comes with agentr; its tasks are those of TextCraft: craft an item, one
-text command at a time. It learns the game from an expert first, mostly on tasks of one step. Then the steps of the paper follow, each
-a function below:
+The agent is ``nano``, the small language model that comes with agentr; its tasks are those of TextCraft: craft an item,
+one text command at a time. It learns the game from an expert first, mostly on tasks of one step. Then the steps of the
+paper follow, each a function below:
 
 1. ``search``: a tree of episodes for each task by Monte Carlo tree search (section 3.2).
-2. ``revise``: where a bad episode of a tree first went wrong, say so, and go on as a good one of the same tree did (Eq. 3 and 4).
+2. ``revise``: where a bad episode of a tree first went wrong, say so, and go on as a good one of the same tree did (Eq.
+   3 and 4).
 3. ``imitate``: train on the revisions that earned what the good episode did, and on good episodes.
 4. ``measure``: success on held-out tasks, with a 95 % interval over problems.
 
-The whole system does the same with vLLM engines on many machines, trainers on several GPUs, and stages that survive being killed:
-``agentr run configs/demo.yaml``.
+The whole system does the same with vLLM engines on many machines, trainers on several GPUs, and stages that survive
+being killed: ``agentr run configs/demo.yaml``.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ ENV = EnvConfig(name="textcraft", options={"recipes": "exact", "distractors": 3}
 PLAY = SamplingConfig(temperature=1.0, max_tokens=48)
 GREEDY = SamplingConfig(temperature=0.0, max_tokens=48)
 SEARCH = UCTConfig(iterations=8, max_depth=9, width=4, max_invalid=3, enough_good=3, enough_bad=2)
-REVISE = ReviseConfig(judge=Judge.tree, splice=Splice.executed, alpha=[1.0], pairs_per_task=4, reflections=["That did not work."])
+REVISE = ReviseConfig(
+    judge=Judge.tree, splice=Splice.executed, alpha=[1.0], pairs_per_task=4, reflections=["That did not work."]
+)
 TARGETS = Targets.of(BuildConfig())
 
 EASY = {"depth": 1, "plan_length": {"max": 6}}
@@ -89,7 +93,8 @@ class Trees:
         sampling: SamplingConfig = PLAY,
         source: Forest | None = None,
     ) -> Forest:
-        """Makes one tree for each task; what comes of it depends on the seed alone, not on the order in which answers come."""
+        """Makes one tree for each task; what comes of it depends on the seed alone, not on the order in which answers
+        come."""
         folder = self.folder / name
         job = TreeJob(
             folder=folder,
@@ -112,7 +117,8 @@ async def search(trees: Trees, tasks: Sequence[Task]) -> Forest:
 
 
 async def revise(trees: Trees, searched: Forest) -> Forest:
-    """Adds revisions to the trees: a bad path up to its first bad turn, a sentence that says so, and the end of a good path.
+    """Adds revisions to the trees: a bad path up to its first bad turn, a sentence that says so, and the end of a good
+    path.
 
     Each is carried out in the environment, and kept if it earns what the good path did.
     """
@@ -129,7 +135,8 @@ def rows_of(trees: Trees, revised: Forest) -> list[Row]:
 
 
 def imitate(start: Path, rows: Sequence[Row], out: Path, steps: int, batch: int = 16) -> Path:
-    """Trains on rows: the cross-entropy of the tokens that the loss mask marks. AdamW, with a cosine from 1e-3 to a tenth.
+    """Trains on rows: the cross-entropy of the tokens that the loss mask marks.
+    AdamW, with a cosine from 1e-3 to a tenth.
 
     Args:
         start: Folder of the model to begin with.
@@ -193,7 +200,10 @@ async def agent_r(folder: Path) -> tuple[Evaluation, Evaluation]:
             policy = imitate(base, rows, folder / "warm_start", steps=100)
             await engine.load(policy)
             before = await measure(trees, "before", held_out)
-            say(f"warm start on {len(rows)} of the expert's episodes: {before.success.as_percent()} % of {before.success.n} held-out tasks")
+            say(
+                f"warm start on {len(rows)} of the expert's episodes: {before.success.as_percent()} % of "
+                f"{before.success.n} held-out tasks"
+            )
 
             searched = await search(trees, await trees.tasks("train", HARD, 120))
             say(f"searched {len(searched)} trees, {solved(searched)} of them with a success")

@@ -1,4 +1,5 @@
-"""Reads a run, finished or going on: what its rounds come to, and a successful path of its best tree.   python read_a_run.py runs/demo"""
+"""Reads a run, finished or going on: what its rounds come to, and a successful path of its best tree.
+python read_a_run.py runs/demo"""
 
 import sys
 

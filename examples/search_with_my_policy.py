@@ -39,4 +39,6 @@ while expansions := search.ask(tree):
         nodes = search.tell(tree, expansion, [child for _, child in drawn])
         states |= {node.id: state for node, (state, _) in zip(nodes, drawn, strict=True) if node is not None}
 ended = list(tree.ended())
-print(f"{len(tree.nodes)} nodes; {sum(leaf.reward == 1.0 for leaf in ended)} of {len(ended)} ended paths solve {task.id}")
+print(
+    f"{len(tree.nodes)} nodes; {sum(leaf.reward == 1.0 for leaf in ended)} of {len(ended)} ended paths solve {task.id}"
+)

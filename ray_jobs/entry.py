@@ -16,7 +16,9 @@ from agentr.rounds.plan import Plan
 from agentr.store.trust import VARIABLE
 
 
-def main(command: Sequence[str] | Callable[[Plan], None], about: str | None, arguments: Sequence[str] | None = None) -> int:
+def main(
+    command: Sequence[str] | Callable[[Plan], None], about: str | None, arguments: Sequence[str] | None = None
+) -> int:
     """Runs a command; the exit code is 0 only if it finished.
 
     Args:
@@ -25,7 +27,9 @@ def main(command: Sequence[str] | Callable[[Plan], None], about: str | None, arg
         arguments: CONFIG, KEY=VALUE..., and options of the command; by default those of this process.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", metavar="CONFIG", nargs="?", type=Path, help="YAML file, relative to the working directory")
+    parser.add_argument(
+        "config", metavar="CONFIG", nargs="?", type=Path, help="YAML file, relative to the working directory"
+    )
     parser.add_argument("--config", dest="named", type=Path, help="the same")
     parser.add_argument("--secrets", default="", help="where the submission left the values of environment variables")
     options, rest = parser.parse_known_args(arguments)
@@ -69,5 +73,7 @@ def take_secrets(uri: str) -> dict[str, str]:
     """
     found = ray_private.take(uri)
     if found is None:
-        raise ConfigError("the secrets that were submitted are gone: a job can take them once", hint="Submit the run again.")
+        raise ConfigError(
+            "the secrets that were submitted are gone: a job can take them once", hint="Submit the run again."
+        )
     return json.loads(found)

@@ -1,4 +1,5 @@
-"""The environment servers of a configuration, until the job is stopped: for agents elsewhere, or several runs (env.url).
+"""The environment servers of a configuration, until the job is stopped: for agents elsewhere, or several runs
+(env.url).
 
 ray job submit --working-dir . -- python -m ray_jobs.environments configs/demo.yaml run.dir=/abs/path
 """

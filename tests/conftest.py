@@ -23,7 +23,8 @@ settings.load_profile("agentr")
 #: Seconds of the processor from which a test is slow. Not of the clock, which says more about what else runs.
 SLOW_S = 2.0
 
-#: Most of ScienceWorld's time in tests is the start of its virtual machines, and half of that their optimising compiler.
+#: Most of ScienceWorld's time in tests is the start of its virtual machines, and half of that their optimising
+#: compiler.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
@@ -35,8 +36,8 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
-    """A private Ray on this machine: 4 logical CPUs, no dashboard, no token (it is on loopback), its files in a short temporary path
-    (Unix sockets allow 107 characters). Shared by all tests that need Ray here: a process can hold one.
+    """A private Ray on this machine: 4 logical CPUs, no dashboard, no token (it is on loopback), its files in a short
+    temporary path (Unix sockets allow 107 characters). Shared by all tests that need Ray here: a process can hold one.
     Name actors uniquely."""
     import ray
 
@@ -75,7 +76,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvServer]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real data sets beside the repository, which are not part of it; tests that need them are skipped where they are not there."""
+    """Real data sets beside the repository, which are not part of it; tests that need them are skipped where they are
+    not there."""
     folder = Path(__file__).parents[2] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"the data sets of {folder} are not here")
@@ -108,15 +110,19 @@ def _processor_s() -> float:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says which tests have become slow and are not marked so. It only says it: a test must not fail by the machine that it runs on."""
+    """Says which tests have become slow and are not marked so.
+    It only says it: a test must not fail by the machine that it runs on."""
     for report in terminalreporter.getreports("passed"):
         seconds = dict(report.user_properties).get("processor_s", 0.0)
         if seconds > SLOW_S and not {"slow", "cluster", "chaos"} & set(report.keywords):
-            terminalreporter.write_line(f"{report.nodeid} took {seconds:.1f} s of the processor: make it faster, or mark it slow")
+            terminalreporter.write_line(
+                f"{report.nodeid} took {seconds:.1f} s of the processor: make it faster, or mark it slow"
+            )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The long ones last, so that what fails soon fails soon; in several processes (``-n``) first, so that all have work to the end."""
+    """The long ones last, so that what fails soon fails soon; in several processes (``-n``) first, so that all have
+    work to the end."""
     for item in items:
         if item.get_closest_marker("by_hand") and not config.getoption("--by-hand"):
             item.add_marker(pytest.mark.skip(reason="minutes long: say --by-hand"))

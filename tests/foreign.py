@@ -19,13 +19,18 @@ HANG = b"hang"
 
 
 @asynccontextmanager
-async def raw(answer: Callable[[str, bytes], bytes], message: Callable[[str], bytes] = lambda text: b"") -> AsyncIterator[str]:
-    """Gives the address of a server that sends what ``answer`` says to a path and a body, and what ``message`` says on a WebSocket."""
+async def raw(
+    answer: Callable[[str, bytes], bytes], message: Callable[[str], bytes] = lambda text: b""
+) -> AsyncIterator[str]:
+    """Gives the address of a server that sends what ``answer`` says to a path and a body, and what ``message`` says on
+    a WebSocket."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
-            fields = {k.lower(): v for k, _, v in (line.partition(": ") for line in head.decode("latin-1").split("\r\n"))}
+            fields = {
+                k.lower(): v for k, _, v in (line.partition(": ") for line in head.decode("latin-1").split("\r\n"))
+            }
             path = head.split(b" ")[1].decode()
             if "sec-websocket-key" in fields:
                 await talk(reader, writer, fields["sec-websocket-key"])
@@ -40,7 +45,9 @@ async def raw(answer: Callable[[str, bytes], bytes], message: Callable[[str], by
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str) -> None:
         accept = base64.b64encode(hashlib.sha1(f"{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest())
         writer.write(
-            b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n"
+            b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+            + accept
+            + b"\r\n\r\n"
         )
         while True:
             kind, length = await reader.readexactly(2)
@@ -68,12 +75,31 @@ def framed(text: bytes, kind: int = 1) -> bytes:
 def response(body: bytes, status: int = 200, *headers: bytes, length: int | None = None) -> bytes:
     """A whole answer in HTTP."""
     sized = b"Content-Length: %d" % (len(body) if length is None else length)
-    return b"\r\n".join([b"HTTP/1.1 %d What" % status, sized, b"Content-Type: application/json", b"Connection: close", *headers, b"", body])
+    return b"\r\n".join(
+        [
+            b"HTTP/1.1 %d What" % status,
+            sized,
+            b"Content-Type: application/json",
+            b"Connection: close",
+            *headers,
+            b"",
+            body,
+        ]
+    )
 
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["\ud83d", "Nice \udc00", "\0", "12.0", "NaN", "stop", "x" * 5000])
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.sampled_from([float("nan"), float("inf"), -1, 10**400])
-VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=4)
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | TEXTS
+    | st.sampled_from([float("nan"), float("inf"), -1, 10**400])
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=4
+)
 
 
 @st.composite
@@ -95,15 +121,37 @@ def bodies(draw: st.DrawFn, valid: Any) -> bytes:
     """Bytes for a valid answer: spoiled, in another encoding, cut off, or any."""
     text = json.dumps(draw(st.just(valid) | spoiled(valid)), ensure_ascii=draw(st.booleans()))
     data = text.encode(draw(st.sampled_from(["utf-8", "utf-8", "utf-16", "utf-8-sig"])), "surrogatepass")
-    return draw(st.one_of(st.just(data), st.just(data), st.just(data[: draw(st.integers(0, len(data)))]), st.binary(max_size=30)))
+    return draw(
+        st.one_of(
+            st.just(data), st.just(data), st.just(data[: draw(st.integers(0, len(data)))]), st.binary(max_size=30)
+        )
+    )
 
 
 @st.composite
-def answers(draw: st.DrawFn, valid: Any, statuses: tuple[int, ...] = (200, 200, 200, 200, 204, 302, 400, 401, 404, 413, 429, 500)) -> bytes:
+def answers(
+    draw: st.DrawFn,
+    valid: Any,
+    statuses: tuple[int, ...] = (200, 200, 200, 200, 204, 302, 400, 401, 404, 413, 429, 500),
+) -> bytes:
     """All that a server sends to one request."""
     body, status = draw(bodies(valid)), draw(st.sampled_from(statuses))
     how = draw(
-        st.sampled_from(["plain", "plain", "gzip", "deflate", "no gzip", "no br", "half a gzip", "chunks", "bad chunks", "long", "noise"])
+        st.sampled_from(
+            [
+                "plain",
+                "plain",
+                "gzip",
+                "deflate",
+                "no gzip",
+                "no br",
+                "half a gzip",
+                "chunks",
+                "bad chunks",
+                "long",
+                "noise",
+            ]
+        )
     )
     match how:
         case "gzip":
@@ -121,4 +169,6 @@ def answers(draw: st.DrawFn, valid: Any, statuses: tuple[int, ...] = (200, 200, 
             return response(body, status, length=len(body) + 50)
         case "noise":
             return draw(st.binary(max_size=40))
-    return response(body, status, b"Retry-After: " + draw(st.sampled_from([b"0", b"-1", b"nan", b"soon", b"Mon, 99 Foo"])))
+    return response(
+        body, status, b"Retry-After: " + draw(st.sampled_from([b"0", b"-1", b"nan", b"soon", b"Mon, 99 Foo"]))
+    )

@@ -1,12 +1,12 @@
 """Several hosts on one machine, for tests of what breaks only between hosts.
 
-A host is a set of namespaces (network, processes, mounts, name, IPC). Its 127.0.0.1, ``/tmp`` and ``/dev/shm`` are its own; its address
-``127.9.0.x`` exists only on the bridge between the hosts, which leads nowhere else. The machine's other files, its cores, memory and
-devices are common to all.
+A host is a set of namespaces (network, processes, mounts, name, IPC). Its 127.0.0.1, ``/tmp`` and ``/dev/shm`` are its
+own; its address ``127.9.0.x`` exists only on the bridge between the hosts, which leads nowhere else. The machine's
+other files, its cores, memory and devices are common to all.
 
-No namespace has a name, and the bridge is in one of its own. So nothing of the machine's network is touched, and any number of ``Hosts``
-exist side by side with the same addresses. A host lives as long as its first process, which ends when its standard input does: with the
-process that made it, however that ends. So nothing is left behind.
+No namespace has a name, and the bridge is in one of its own. So nothing of the machine's network is touched, and any
+number of ``Hosts`` exist side by side with the same addresses. A host lives as long as its first process, which ends
+when its standard input does: with the process that made it, however that ends. So nothing is left behind.
 
     with Hosts(3, shared=tmp_path, hide=[tmp_path / "run"]) as hosts:
         ray = RayHosts(hosts, tmp_path / "ray")
@@ -43,8 +43,8 @@ _REPOSITORY = Path(__file__).resolve().parents[1]
 _CLONE_NEWPID = 0x20000000
 #: Seconds within which namespaces come and go; both take milliseconds on an idle machine.
 _PATIENCE_S = 30.0
-#: What holds namespaces open: ends with its standard input. As the first process of a PID namespace it inherits orphans; with SIGCHLD
-#: ignored the kernel reaps them.
+#: What holds namespaces open: ends with its standard input. As the first process of a PID namespace it inherits
+#: orphans; with SIGCHLD ignored the kernel reaps them.
 _HOLD = "echo ready; exec env --ignore-signal=CHLD cat"
 
 
@@ -66,7 +66,9 @@ def unavailable() -> str:
     )
     command = ("unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--kill-child", "sh", "-exc", "\n".join(parts))
     try:
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+        )
     except subprocess.TimeoutExpired:
         return f"hosts cannot be made: no namespaces within {_PATIENCE_S:g} s"
     except subprocess.CalledProcessError as error:
@@ -116,7 +118,8 @@ class Host:
         Raises:
             RuntimeError: The host is dead.
             subprocess.TimeoutExpired: After ``timeout`` seconds.
-            subprocess.CalledProcessError: With ``check``, if the command failed or was killed; notes tell what it wrote.
+            subprocess.CalledProcessError: With ``check``, if the command failed or was killed; notes tell what it
+                wrote.
         """
         process = self._spawn(command, env, cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         with process:
@@ -132,7 +135,9 @@ class Host:
             raise error
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
-    def start(self, *command: str, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, *command: str, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         """Starts a command, whose output is appended to a file of this machine. It ends with the host at the latest.
 
         The command leads a process group and is a child of this process: signals to the returned process reach it.
@@ -168,8 +173,9 @@ class Host:
     def kill(self) -> None:
         """Kills all its processes at once; returns when they are dead.
 
-        Its memory, ``/tmp`` and link are gone with them. Its peers hear that their connections close, as when a machine is switched off
-        by its operator; after ``cut`` they hear nothing, as in a power failure. Without effect on a dead host.
+        Its memory, ``/tmp`` and link are gone with them. Its peers hear that their connections close, as when a machine
+        is switched off by its operator; after ``cut`` they hear nothing, as in a power failure. Without effect on a
+        dead host.
 
         Raises:
             subprocess.TimeoutExpired: A process does not die.
@@ -222,8 +228,8 @@ class Host:
         )
 
     def _mounts(self) -> Iterator[str]:
-        """Shell commands that make its view of the file system. What stays visible below ``/tmp`` is bound into the new one before that
-        covers the old one."""
+        """Shell commands that make its view of the file system.
+        What stays visible below ``/tmp`` is bound into the new one before that covers the old one."""
         yield "mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
         for folder in self._hosts.kept:
             target = Path("/dev/shm") / folder.relative_to("/tmp")
@@ -238,15 +244,31 @@ class Host:
         for folder in () if self._first else self._hosts.hide:
             yield f"mount -t tmpfs tmpfs {quote(str(folder))}"
 
-    def _spawn(self, command: Sequence[str], env: Mapping[str, str] | None, cwd: Path | None, **streams: Any) -> subprocess.Popen[Any]:
+    def _spawn(
+        self, command: Sequence[str], env: Mapping[str, str] | None, cwd: Path | None, **streams: Any
+    ) -> subprocess.Popen[Any]:
         init = self._running()
-        outer = {key: value for key, value in os.environ.items() if not key.startswith("RAY_") and key not in ("TMPDIR", "TMP", "TEMP")}
+        outer = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("RAY_") and key not in ("TMPDIR", "TMP", "TEMP")
+        }
         inner = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
             "HOME": "/tmp/home",
             "GLOO_SOCKET_IFNAME": "eth0",
         }
-        enter = ("nsenter", f"--target={init.pid}", "--mount", "--uts", "--ipc", "--net", "env", f"--chdir={cwd or _REPOSITORY}", "--")
+        enter = (
+            "nsenter",
+            f"--target={init.pid}",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "env",
+            f"--chdir={cwd or _REPOSITORY}",
+            "--",
+        )
         namespace = os.open(f"/proc/{init.pid}/ns/pid", os.O_RDONLY)
         try:
             process = _popen(
@@ -273,14 +295,17 @@ class Hosts:
     def __init__(self, count: int, *, shared: Path | None = None, hide: Sequence[Path] = ()) -> None:
         """
         Args:
-            shared: A folder that all hosts see at its own path although it is below ``/tmp``. Folders elsewhere, except in ``/dev/shm``,
-                are seen anyway.
-            hide: Folders, made if there are none, that only the first host sees; the others have an empty one of their own in each place.
+            shared: A folder that all hosts see at its own path although it is below ``/tmp``. Folders elsewhere, except
+                in ``/dev/shm``, are seen anyway.
+            hide: Folders, made if there are none, that only the first host sees; the others have an empty one of their
+                own in each place.
         """
         self.hide = [folder.resolve() for folder in hide]
         needed = (shared, _REPOSITORY, Path(sys.prefix), Path(sys.base_prefix))
         #: Folders below /tmp that its hosts see: the shared one, and what Python needs if it is there.
-        self.kept = [path for folder in needed if folder is not None and (path := folder.resolve()).is_relative_to("/tmp")]
+        self.kept = [
+            path for folder in needed if folder is not None and (path := folder.resolve()).is_relative_to("/tmp")
+        ]
         self._hosts = [Host(number, self) for number in range(1, count + 1)]
         self._switch: subprocess.Popen[bytes] | None = None
 
@@ -311,7 +336,9 @@ class Hosts:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -358,7 +385,9 @@ class RayHosts:
         self._head: Host | None = None
         self._dashboard = False
 
-    def head(self, host: Host, *, cpus: int = 0, labels: Mapping[str, str] | None = None, dashboard: bool = True) -> None:
+    def head(
+        self, host: Host, *, cpus: int = 0, labels: Mapping[str, str] | None = None, dashboard: bool = True
+    ) -> None:
         """Starts the head; returns when nodes can join it.
 
         Args:
@@ -389,13 +418,17 @@ class RayHosts:
         self._start(host, cpus, labels, f"--address={self.environment()['RAY_ADDRESS']}")
 
     def environment(self) -> dict[str, str]:
-        """Returns the variables of clients, on any of the hosts. Drivers run on hosts that are nodes, others submit jobs.
+        """Returns the variables of clients, on any of the hosts.
+        Drivers run on hosts that are nodes, others submit jobs.
 
         Raises:
             RuntimeError: There is no head yet.
         """
         head = self._known_head()
-        return self._settings() | {"RAY_ADDRESS": f"{head.address}:6379", "RAY_API_SERVER_ADDRESS": f"http://{head.address}:8265"}
+        return self._settings() | {
+            "RAY_ADDRESS": f"{head.address}:6379",
+            "RAY_API_SERVER_ADDRESS": f"http://{head.address}:8265",
+        }
 
     def wait(self, nodes: int, timeout_s: float = 120.0) -> None:
         """Waits until exactly so many nodes are alive in the eyes of the head, and it takes jobs if it has a dashboard.
@@ -407,11 +440,22 @@ class RayHosts:
         command = (sys.executable, "-c", _WAIT, str(nodes), str(timeout_s), str(int(self._dashboard)))
         done = self._known_head().run(*command, env=self.environment(), timeout=timeout_s + 60, check=False)
         if done.returncode != 0:
-            logs = "".join(f"\n{host.name}:\n{log.read_text()[-2000:]}" for host in self._hosts if (log := self._log(host)).exists())
+            logs = "".join(
+                f"\n{host.name}:\n{log.read_text()[-2000:]}"
+                for host in self._hosts
+                if (log := self._log(host)).exists()
+            )
             raise TimeoutError(f"not {nodes} nodes within {timeout_s:g} s: {done.stdout}{done.stderr[-2000:]}{logs}")
 
-    def _start(self, host: Host, cpus: int, labels: Mapping[str, str] | None, *arguments: str) -> subprocess.Popen[bytes]:
-        size = ("--object-store-memory=100000000", f"--num-cpus={cpus}", f"--node-ip-address={host.address}", "--disable-usage-stats")
+    def _start(
+        self, host: Host, cpus: int, labels: Mapping[str, str] | None, *arguments: str
+    ) -> subprocess.Popen[bytes]:
+        size = (
+            "--object-store-memory=100000000",
+            f"--num-cpus={cpus}",
+            f"--node-ip-address={host.address}",
+            "--disable-usage-stats",
+        )
         labelled = ["--labels=" + ",".join(f"{key}={value}" for key, value in labels.items())] if labels else []
         command = ("ray", "start", "--block", *arguments, *size, *labelled)
         return host.start(*command, log=self._log(host), env=self._settings() | self._daemons)
@@ -481,8 +525,8 @@ def _hold(name: str, command: Sequence[str], enter: Callable[[Any], int]) -> sub
 def _popen(command: Sequence[str], enter: Callable[[Any], int], **options: Any) -> subprocess.Popen[Any]:
     """Starts a process from a thread that first lets ``enter`` say in which PID namespace its children are born.
 
-    This holds for the thread alone. Commands that change the PID namespace themselves have to fork: signals to them would not reach
-    what they started.
+    This holds for the thread alone. Commands that change the PID namespace themselves have to fork: signals to them
+    would not reach what they started.
     """
 
     def spawn() -> subprocess.Popen[Any]:
@@ -501,7 +545,9 @@ def _ip(pid: int, *lines: str) -> None:
         RuntimeError: A line failed.
     """
     command = ("nsenter", f"--net=/proc/{pid}/ns/net", "ip", "-batch", "-")
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+    )
     if done.returncode != 0:
         raise RuntimeError(f"ip: {' / '.join(lines)}: {done.stderr.strip()}")
 

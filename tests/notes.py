@@ -39,7 +39,8 @@ class Notes(OnePart):
     Attributes:
         solved: Successes of a stage of trees, by its name; all trees of other stages succeed.
         breaks_at: Name of a training that does not come to its end.
-        stages: Jobs by the stage's name, in the order in which they were asked for, each with the name of the policy that answers.
+        stages: Jobs by the stage's name, in the order in which they were asked for, each with the name of the policy
+            that answers.
         selected: The splits that tasks were chosen from, and whether they are to be trained on.
     """
 
@@ -72,7 +73,12 @@ class Notes(OnePart):
             won = number < self.solved.get(title, len(job.tasks))
             tree = Tree.start(task, OPENING, tuple(codec().prompt(OPENING)), job.seed, job.policy)
             origin = Origin.EXPERT if isinstance(job.work, Demonstrate) else Origin.POLICY
-            add(tree, 0, reasoned("open" if won else "wait", float(won), Outcome.SUCCESS if won else Outcome.FAILURE), origin)
+            add(
+                tree,
+                0,
+                reasoned("open" if won else "wait", float(won), Outcome.SUCCESS if won else Outcome.FAILURE),
+                origin,
+            )
             forest.write(tree)
             progress.add(tree)
         return as_dict(progress) | {"regrown": forest.damaged}

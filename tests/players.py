@@ -1,4 +1,5 @@
-"""An agent for tests without a model: a real environment server, a real tokenizer, and answers that depend on prompt and seed alone."""
+"""An agent for tests without a model: a real environment server, a real tokenizer, and answers that depend on prompt
+and seed alone."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ OPTIONS = {"recipes": "exact", "distractors": 3}
 
 
 class SloppyExpert:
-    """Knows the expert's plan and follows it with some probability; otherwise it looks around, asks for nonsense or forgets the format.
+    """Knows the expert's plan and follows it with some probability; otherwise it looks around, asks for nonsense or
+    forgets the format.
 
     Args:
         skill: Probability of the right next action.
@@ -93,8 +95,17 @@ async def sloppy_agent(env: EnvClient, tasks: Sequence[Task], skill: float = 0.6
     )
 
 
-async def thinking_agent(env: EnvClient, tasks: Sequence[Task], codec: ChatCodec, *, keeps: bool, skill: float = 0.6) -> Agent:
+async def thinking_agent(
+    env: EnvClient, tasks: Sequence[Task], codec: ChatCodec, *, keeps: bool, skill: float = 0.6
+) -> Agent:
     """The same with a policy that reasons, for a codec whose template knows of that."""
     agent = await sloppy_agent(env, tasks)
     sampling, turns = SamplingConfig(max_tokens=256), TurnsConfig(keep_reasoning=keeps)
-    return replace(agent, codec=codec, policy=ThinkingExpert(codec, tasks, skill), turns=turns, sampling=sampling, max_model_len=16384)
+    return replace(
+        agent,
+        codec=codec,
+        policy=ThinkingExpert(codec, tasks, skill),
+        turns=turns,
+        sampling=sampling,
+        max_model_len=16384,
+    )

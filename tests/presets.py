@@ -1,4 +1,5 @@
-"""A preset of a method from its opening to the rows of a dataset, without Ray: one task, a real server, a scripted policy."""
+"""A preset of a method from its opening to the rows of a dataset, without Ray: one task, a real server, a scripted
+policy."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 ROOT = Path(__file__).parents[1]
-#: Tasks of which the one with the shortest plan is explored; if there is one with so many actions at least, so that it can be done by half.
+#: Tasks of which the one with the shortest plan is explored; if there is one with so many actions at least, so that it
+#: can be done by half.
 CHOICE, LEAST = 4, 4
 #: Ways to end an episode too early, in WebShop and ScienceWorld; elsewhere they are not understood.
 WRONG = ["click[Buy Now]", "focus on agent"]
@@ -63,10 +65,15 @@ def fluent_tokenizer() -> PreTrainedTokenizerBase:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     specials, alphabet = ["<|im_start|>", "<|im_end|>"], pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=8000, special_tokens=specials, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=8000, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train([str(path) for path in (ROOT / "env_servers").rglob("*.yaml")], trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", additional_special_tokens=["<|im_start|>"], chat_template=CHATML
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+        chat_template=CHATML,
     )
 
 
@@ -86,8 +93,8 @@ def reasoning_tokenizer() -> PreTrainedTokenizerBase:
 class Learner:
     """Knows the expert's plan and mostly takes its next action, less often once it went astray.
 
-    Greedily it takes none of the last two, so that there is something to learn. As a judge it finds every other step bad. Where the
-    template knows of reasoning, it first thinks of another turn.
+    Greedily it takes none of the last two, so that there is something to learn. As a judge it finds every other step
+    bad. Where the template knows of reasoning, it first thinks of another turn.
 
     Args:
         plans: Thoughts and actions by the task's key.
@@ -97,7 +104,10 @@ class Learner:
         self.codec = codec
         self.turns = turns
         self.plans = plans
-        self.noise = {"react": ["look", "inventory", "search[red lamp]", *WRONG], "codeact": ["python: print(1)", "answer: -1"]}
+        self.noise = {
+            "react": ["look", "inventory", "search[red lamp]", *WRONG],
+            "codeact": ["python: print(1)", "answer: -1"],
+        }
         self.noise["tags"] = ["python: print(1)", "answer: nobody"]
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:
@@ -112,14 +122,21 @@ class Learner:
         else:
             text = self.turns.compose(*self._turn(request, rng))
         if self.codec.reasons:
-            text = f"<think>\n{self.turns.compose('Or', rng.choice(self.noise[self.turns.name]))} {rng.randrange(9)}?\n</think>\n\n{text}"
+            text = (
+                f"<think>\n{self.turns.compose('Or', rng.choice(self.noise[self.turns.name]))} {rng.randrange(9)}?\n"
+                f"</think>\n\n{text}"
+            )
         ids = drawn(self.codec, text) if self.codec.reasons else tuple(self.codec.turn(text))
         return Completion(text, ids, (-0.5,) * len(ids), FinishReason.STOP)
 
     def _turn(self, request: GenerateRequest, rng: random.Random) -> tuple[str, str]:
         plan, done = self.plans[request.affinity], 0
         for message in request.messages:
-            if message.role == "assistant" and done < len(plan) and self.turns.parse(message.content).action == plan[done][1]:
+            if (
+                message.role == "assistant"
+                and done < len(plan)
+                and self.turns.parse(message.content).action == plan[done][1]
+            ):
                 done += 1
         greedy = request.sampling.temperature == 0
         astray = any("let me see" in message.content for message in request.messages)
@@ -188,7 +205,17 @@ def configured(method: str, preset: str, env: str, *overrides: str) -> Config:
     own = methods()[method].presets[preset].get("model", {})
     context = CONTEXT if "max_model_len" not in own else []
     return small(
-        load(None, [f"method.type={method}", f"method.preset={preset}", f"env.name={env}", *context, *SMALL.get(method, []), *overrides])
+        load(
+            None,
+            [
+                f"method.type={method}",
+                f"method.preset={preset}",
+                f"env.name={env}",
+                *context,
+                *SMALL.get(method, []),
+                *overrides,
+            ],
+        )
     )
 
 

@@ -25,7 +25,12 @@ def begun(codec: ChatCodec, *, keeps: bool = False) -> Tree:
 
 
 def taken(
-    codec: ChatCodec, tree: Tree, turn: str | Sequence[int], reward: float = 0.0, outcome: Outcome | None = None, **more: Any
+    codec: ChatCodec,
+    tree: Tree,
+    turn: str | Sequence[int],
+    reward: float = 0.0,
+    outcome: Outcome | None = None,
+    **more: Any,
 ) -> Child:
     """A turn of a tree, from what was drawn or from ids."""
     ids = drawn(codec, turn) if isinstance(turn, str) else tuple(turn)
@@ -40,10 +45,20 @@ def taken(
         "finish": FinishReason.STOP,
         "valid": bool(action),
     }
-    return Child(text=text, action=action, observation=seen, reward=reward, outcome=outcome, reasoning=reasoning, **{**made, **more})
+    return Child(
+        text=text,
+        action=action,
+        observation=seen,
+        reward=reward,
+        outcome=outcome,
+        reasoning=reasoning,
+        **{**made, **more},
+    )
 
 
-def grown(codec: ChatCodec, turns: Sequence[str | Sequence[int]], observations: Sequence[str] = (), *, keeps: bool = False) -> Tree:
+def grown(
+    codec: ChatCodec, turns: Sequence[str | Sequence[int]], observations: Sequence[str] = (), *, keeps: bool = False
+) -> Tree:
     """A tree of one path of the policy's, which ends in success."""
     tree = begun(codec, keeps=keeps)
     for number, turn in enumerate(turns, 1):

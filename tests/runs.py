@@ -29,7 +29,9 @@ from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary, Tree
 from agentr.types import Cost, Outcome
 from tests.trees import codec, door, episode
 
-_SERVICES = cast(Services, SimpleNamespace(collecting=SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react"))))
+_SERVICES = cast(
+    Services, SimpleNamespace(collecting=SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react")))
+)
 
 
 def given(store: RunStore, stage: str, trees: Sequence[Tree], includes: str | None = None) -> None:
@@ -76,7 +78,11 @@ def round_of(
         experiment = Experiment(plan_of(config), store, services, Reporter())
         experiment.codec = codec()
         outside = hash_folder(model) if model is not None and not model.is_relative_to(root) else None
-        store.stages.run(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder), folder_hash=outside))
+        store.stages.run(
+            MODEL,
+            ModelSummary,
+            lambda folder: ModelSummary(path=store.stored_path(model or folder), folder_hash=outside),
+        )
         if services is _SERVICES:
             given(store, arm_of(0).stage("demonstrations"), experts)
         for name, trees in stages.items():
@@ -121,10 +127,16 @@ def written(
     problems = tasks or {task: task for task in "abc"}
     store = RunStore(folder / name / str(seed))
     planned = str(planned_control or control is not None).lower()
-    store.open(Identity.of(load(None, [f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", f"run.control={planned}"])))
-    arms = [(arm_of(number), good) for number, good in enumerate(solved)] + ([] if control is None else [(CONTROL, control)])
+    store.open(
+        Identity.of(load(None, [f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", f"run.control={planned}"]))
+    )
+    arms = [(arm_of(number), good) for number, good in enumerate(solved)] + (
+        [] if control is None else [(CONTROL, control)]
+    )
     for arm, good in arms:
-        trees = [episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in problems]
+        trees = [
+            episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in problems
+        ]
         for tree in trees:
             tree.task.labels["problem"] = problems[tree.task.id]
 
@@ -176,7 +188,9 @@ def trained(store: RunStore, stage: str, model: Path, *inputs: str) -> None:
 def measured(store: RunStore, stage: str, tasks: Mapping[str, tuple[str, float]]) -> None:
     """Held-out episodes: three times the same action each, the last of which earns the return."""
     outcomes = {True: Outcome.SUCCESS, False: Outcome.FAILURE}
-    measured_trees(store, stage, [episode(key, [action] * 3, won, outcomes[bool(won)], 1) for key, (action, won) in tasks.items()])
+    measured_trees(
+        store, stage, [episode(key, [action] * 3, won, outcomes[bool(won)], 1) for key, (action, won) in tasks.items()]
+    )
 
 
 def measured_trees(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:

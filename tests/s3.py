@@ -48,14 +48,18 @@ class S3:
         return f"s3://bucket-{self.buckets}/runs/one"
 
     def check_keys(self, after: str) -> None:
-        request = urllib.request.Request(f"{self.address}/moto-api/reset-auth", after.encode(), {"Content-Type": "text/plain"})
+        request = urllib.request.Request(
+            f"{self.address}/moto-api/reset-auth", after.encode(), {"Content-Type": "text/plain"}
+        )
         urllib.request.urlopen(request).close()
 
 
 @contextmanager
 def s3_server() -> Iterator[S3]:
     """Serves while the block runs."""
-    with subprocess.Popen([sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         yield S3(f"http://127.0.0.1:{int(process.stdout.readline())}")
         process.terminate()

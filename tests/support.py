@@ -27,7 +27,8 @@ _CORPUS = (
 
 @cache
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of about 400 tokens; any text goes through it and back unchanged. Shared: do not change it."""
+    """A byte-level BPE tokenizer of about 400 tokens; any text goes through it and back unchanged.
+    Shared: do not change it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -36,7 +37,9 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.ByteLevel()
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(_CORPUS, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -87,5 +90,7 @@ def tiny_model(folder: Path, seed: int = 0) -> Path:
 
 def held_in(file: Path) -> dict[str, Any]:
     """Returns the answers that a page has in itself, by their addresses."""
-    (held,) = re.findall('<script type="application/json" id="answers">(.*?)</script>', file.read_text(encoding="utf-8"))
+    (held,) = re.findall(
+        '<script type="application/json" id="answers">(.*?)</script>', file.read_text(encoding="utf-8")
+    )
     return json.loads(held)["answers"]

@@ -1,4 +1,5 @@
-"""A canary in each secret, on paths of failure with real servers that say back what they were sent: it is found nowhere afterwards."""
+"""A canary in each secret, on paths of failure with real servers that say back what they were sent: it is found nowhere
+afterwards."""
 
 from __future__ import annotations
 
@@ -55,14 +56,16 @@ API = """
         from agentr.policy.openai_api import OpenAIPolicy
         from agentr.types import Message, Sampling
         from tests.support import tiny_tokenizer
-        policy = OpenAIPolicy(PolicyConfig(retries=0, openai=OpenAIConfig(base_url={url!r}, model="m")), ChatCodec(tiny_tokenizer()))
+        policy = OpenAIPolicy(PolicyConfig(retries=0, openai=OpenAIConfig(base_url={url!r}, model="m")), \
+ChatCodec(tiny_tokenizer()))
         asyncio.run(policy.generate(GenerateRequest((1,), 1, Sampling(), messages=(Message("user", "Go."),))))
 """
 ENVIRONMENT = """
         from agentr.config.schema import EnvConfig, EnvProtocol
         from agentr.config.secrets import env_token
         from agentr.envs.connect import connect
-        config = EnvConfig(name="textcraft", url={url!r}, token_env="AGENTR_ENV_TOKEN", retries=0, protocol=EnvProtocol.{protocol})
+        config = EnvConfig(name="textcraft", url={url!r}, token_env="AGENTR_ENV_TOKEN", retries=0, \
+protocol=EnvProtocol.{protocol})
         async def main():
             await connect(config, [config.url], env_token(config)).spec()
         asyncio.run(main())
@@ -100,7 +103,9 @@ ROWS: dict[SecretKind, list[tuple[str, str, dict[str, str]]]] = {
         ("OPENAI_API_KEY", API.replace("{url!r}", "'{url}/v1'"), {}),
         ("OPENAI_API_KEY", API.replace("{url!r}", "'http://127.0.0.1:9'"), {}),
     ],
-    SecretKind.ENVIRONMENT: [("AGENTR_ENV_TOKEN", ENVIRONMENT.replace("{protocol}", name), {}) for name in ("agentr", "openenv")],
+    SecretKind.ENVIRONMENT: [
+        ("AGENTR_ENV_TOKEN", ENVIRONMENT.replace("{protocol}", name), {}) for name in ("agentr", "openenv")
+    ],
     SecretKind.STORE: [
         (
             "AWS_SESSION_TOKEN",
@@ -112,12 +117,18 @@ ROWS: dict[SecretKind, list[tuple[str, str, dict[str, str]]]] = {
     SecretKind.TRACKER: [
         row
         for package, row in {
-            "mlflow": ("MLFLOW_TRACKING_TOKEN", TRACKER, {"MLFLOW_TRACKING_URI": "{url}", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}),
+            "mlflow": (
+                "MLFLOW_TRACKING_TOKEN",
+                TRACKER,
+                {"MLFLOW_TRACKING_URI": "{url}", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"},
+            ),
             "wandb": ("WANDB_API_KEY", OFFLINE, {"WANDB_MODE": "offline"}),
         }.items()
         if importlib.util.find_spec(package)
     ],
-    SecretKind.PROXY: [("HTTP_PROXY", API.replace("{url!r}", "'http://api.example/v1'"), {"OPENAI_API_KEY": "sk-another-one"})],
+    SecretKind.PROXY: [
+        ("HTTP_PROXY", API.replace("{url!r}", "'http://api.example/v1'"), {"OPENAI_API_KEY": "sk-another-one"})
+    ],
     SecretKind.PAGES: [("AGENTR_UI_TOKEN", "", {})],
 }
 FORMS = ("{}", "{}\n", " {}\r\n")
@@ -137,7 +148,9 @@ def echoing(status: int) -> Iterator[str]:
                 "again": json.dumps(heads),
                 "base64": base64.b64encode(sent.encode()).decode(),
             }
-            body = json.dumps({"error": {"message": json.dumps(plain)}, "error_code": "x", "message": sent, "hint": sent}).encode()
+            body = json.dumps(
+                {"error": {"message": json.dumps(plain)}, "error_code": "x", "message": sent, "hint": sent}
+            ).encode()
             self.send_response(status, "Refused")
             self.send_header("Location", f"http://me:{urllib.parse.quote(CANARY, safe='')}@127.0.0.1:9/")
             self.send_header("Content-Length", str(len(body)))
@@ -159,7 +172,14 @@ def echoing(status: int) -> Iterator[str]:
 def forms() -> list[bytes]:
     """The ways in which the canary may be found."""
     inner = base64.b64encode(CANARY.encode()).decode()[:-4]
-    made = {CANARY, CANARY[:-4], urllib.parse.quote(CANARY), urllib.parse.quote(CANARY, safe=""), urllib.parse.quote_plus(CANARY), inner}
+    made = {
+        CANARY,
+        CANARY[:-4],
+        urllib.parse.quote(CANARY),
+        urllib.parse.quote(CANARY, safe=""),
+        urllib.parse.quote_plus(CANARY),
+        inner,
+    }
     made |= {json.dumps(CANARY)[1:-1], json.dumps(json.dumps(CANARY))[3:-3], repr(CANARY)[1:-1], "zeisig"}
     return [form.encode() for form in made] + [base64.b64encode(b"x" * n + CANARY.encode())[6:24] for n in range(3)]
 
@@ -178,13 +198,22 @@ def environ(place: Path, **more: str) -> dict[str, str]:
     (place / "temp").mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
     root = str(Path(__file__).parents[1])
-    return {**kept, "HOME": str(place), "TMPDIR": str(place / "temp"), "PYTHONPATH": root, "HF_HUB_OFFLINE": "1", **more}
+    return {
+        **kept,
+        "HOME": str(place),
+        "TMPDIR": str(place / "temp"),
+        "PYTHONPATH": root,
+        "HF_HUB_OFFLINE": "1",
+        **more,
+    }
 
 
 def run(place: Path, code: str, given: dict[str, str]) -> bytes:
     """What a process that fails shows."""
     (place / "program.py").write_text(PROGRAM.format(code=code.strip()))
-    done = subprocess.run([sys.executable, "program.py"], cwd=place, env=given, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=place, env=given, capture_output=True, timeout=120, check=False
+    )
     return done.stdout + done.stderr
 
 
@@ -198,14 +227,23 @@ def test_a_canary_is_found_nowhere(kind: SecretKind, form: str, tmp_path: Path) 
             place = tmp_path / f"{number}-{status}"
             place.mkdir()
             with echoing(status) as url:
-                value = form.format(f"http://me:{urllib.parse.quote(CANARY, safe='')}@{url[7:]}" if kind is SecretKind.PROXY else CANARY)
-                given = environ(place, **{variable: value}, **{name: text.format(url=url) for name, text in more.items()})
+                value = form.format(
+                    f"http://me:{urllib.parse.quote(CANARY, safe='')}@{url[7:]}" if kind is SecretKind.PROXY else CANARY
+                )
+                given = environ(
+                    place, **{variable: value}, **{name: text.format(url=url) for name, text in more.items()}
+                )
                 if kind is SecretKind.PAGES:
                     shown = pages(place, given)
                 else:
                     (place / "program.py").write_text(PROGRAM.format(code=code.format(url=url).strip()))
                     done = subprocess.run(
-                        [sys.executable, "program.py"], cwd=place, env=given, capture_output=True, timeout=120, check=False
+                        [sys.executable, "program.py"],
+                        cwd=place,
+                        env=given,
+                        capture_output=True,
+                        timeout=120,
+                        check=False,
                     )
                     shown = done.stdout + done.stderr
                     assert (place / "run/events.jsonl").exists(), shown.decode()
@@ -231,7 +269,8 @@ cluster: {dashboard: false, cpus: 2}
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("what", ["the API", "the environment's server"])
 def test_a_run_on_ray_that_fails_with_each_secret_set_leaves_none_of_them(what: str) -> None:
-    """In none of its processes' logs, Ray's own among them, which are kept after a failure; nor in the run directory or on the terminal."""
+    """In none of its processes' logs, Ray's own among them, which are kept after a failure; nor in the run directory or
+    on the terminal."""
     place = Path(tempfile.mkdtemp(prefix="c", dir="/tmp"))  # Ray's sockets need a short path
     trackers = [name for name in ("wandb", "mlflow") if importlib.util.find_spec(name)]
     names = {name for kind in SecretKind for name, *_ in ROWS[kind]} - {"HTTP_PROXY", "AGENTR_UI_TOKEN"}
@@ -250,12 +289,24 @@ def test_a_run_on_ray_that_fails_with_each_secret_set_leaves_none_of_them(what: 
                 RAY_TMPDIR=str(place),
                 WANDB_MODE="offline",
             )
-            command = [sys.executable, "-m", "agentr.cli", "run", "config.yaml", f"tracking=[{','.join(trackers)}]", *more]
+            command = [
+                sys.executable,
+                "-m",
+                "agentr.cli",
+                "run",
+                "config.yaml",
+                f"tracking=[{','.join(trackers)}]",
+                *more,
+            ]
             done = subprocess.run(command, cwd=place, env=given, capture_output=True, timeout=600, check=False)
         shown = done.stdout + done.stderr
         assert done.returncode in (1, 2) and b"401" in shown, shown.decode()
-        assert any(place.glob("ray/session_*/logs/raylet.out")) and (place / "run/logs/driver.log").exists(), shown.decode()
-        assert what != "the API" or any(place.glob("run/logs/coordinator-*.jsonl")), "it failed in a process that Ray started"
+        assert any(place.glob("ray/session_*/logs/raylet.out")) and (place / "run/logs/driver.log").exists(), (
+            shown.decode()
+        )
+        assert what != "the API" or any(place.glob("run/logs/coordinator-*.jsonl")), (
+            "it failed in a process that Ray started"
+        )
         assert all(any(place.glob(f"run/tracking/{name}/**/*")) for name in trackers), shown.decode()
         assert not searched(place, shown), shown.decode()
     finally:
@@ -286,14 +337,17 @@ def test_a_secret_with_a_line_break_inside_is_refused_by_name(kind: SecretKind, 
         pytest.skip("no tracker is installed")
     variable, code, more = ROWS[kind][0]
     value = "http://me:sk-one-zeisig\nX-Evil@127.0.0.1:9" if kind is SecretKind.PROXY else "sk-one-zeisig\nX-Evil: 1"
-    given = environ(tmp_path, **{variable: value}, **{name: text.format(url="http://127.0.0.1:9") for name, text in more.items()})
+    given = environ(
+        tmp_path, **{variable: value}, **{name: text.format(url="http://127.0.0.1:9") for name, text in more.items()}
+    )
     shown = run(tmp_path, code.format(url="http://127.0.0.1:9"), given).decode()
     assert f"the value of {variable} has a line break or another control character in it" in shown
     assert not searched(tmp_path, shown.encode())
 
 
 def test_no_module_reads_a_secret_from_the_environment_by_itself() -> None:
-    """What a module asks the environment for by a name, or a part of the configuration that names one, is read by `Secret`."""
+    """What a module asks the environment for by a name, or a part of the configuration that names one, is read by
+    `Secret`."""
     import ast
 
     from agentr.secrets import NAMES
@@ -301,7 +355,11 @@ def test_no_module_reads_a_secret_from_the_environment_by_itself() -> None:
     root, found = Path(__file__).parents[1], []
     for path in [*root.glob("agentr/**/*.py"), *root.glob("ray_jobs/**/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("os.environ.get", "os.getenv") and path.name != "secrets.py":
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) in ("os.environ.get", "os.getenv")
+                and path.name != "secrets.py"
+            ):
                 asked = ast.unparse(node.args[0]).strip("'\"")
                 if NAMES.search(asked) or asked.endswith(("TOKEN_ENV", "_env")):
                     found.append(f"{path.relative_to(root)}: {asked}")

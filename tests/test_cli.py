@@ -35,7 +35,9 @@ def agentr(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_shown_letter_by_letter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["agentr", "run", "none[red].yaml"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -46,7 +48,9 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with one round's trees and dataset, only for commands that change nothing."""
-    round_ = round_of(tmp_path_factory.mktemp("stored") / "run", ["method.revise.alpha=[1.0]"], collect=[door()], revise=[door()])
+    round_ = round_of(
+        tmp_path_factory.mktemp("stored") / "run", ["method.revise.alpha=[1.0]"], collect=[door()], revise=[door()]
+    )
     dataset(round_)
     round_.experiment.store.close()
     return round_.experiment.store.root
@@ -57,12 +61,20 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("run configs/demo.yaml run.sede=1 --dry-run", "sede", "seed"),
         ("run configs/demo.yaml run.rounds=-1", "run.rounds: -1 is refused", "It should be greater than or equal to 0"),
-        ("compare configs/compare/sft.yaml --seeds 0,x", "--seeds '0,x' is not a list of numbers", "For example --seeds 0,1,2."),
+        (
+            "compare configs/compare/sft.yaml --seeds 0,x",
+            "--seeds '0,x' is not a list of numbers",
+            "For example --seeds 0,1,2.",
+        ),
         ("compare configs/compare/sft.yaml --vary run.rounds", "--vary 'run.rounds' is not of the form key=value", ""),
         ("run {run}", "run is a folder, not a configuration file", "'agentr resume"),
         ("run {run}/rounds", "rounds is a folder, not a configuration file", "Name a YAML file"),
         ("run {run}/manifest.json run.name", "'run.name' is not of the form key=value", "For example: run.seed=1"),
-        ("compare configs/compare/sft.yaml --base none.yaml", "there is no configuration file none.yaml", "See configs/ for examples."),
+        (
+            "compare configs/compare/sft.yaml --base none.yaml",
+            "there is no configuration file none.yaml",
+            "See configs/ for examples.",
+        ),
         ("status nowhere", "nowhere holds no run: there is no such folder", "Start one with 'agentr run CONFIG'."),
         ("status {run}/config.yaml", "config.yaml holds no run: there is no such folder", ""),
         ("report nowhere", "nowhere holds no run", "Start one with"),
@@ -71,23 +83,55 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("pack nowhere", "nowhere holds no run", "Start one with"),
         ("resume nowhere", "nowhere holds no run", ""),
         ("prune {run} --keep last", "'last' does not say which checkpoints are kept", "such as 'last 2'"),
-        ("doctor {run} --repair --stage rounds/01/colect", "has no stage 'rounds/01/colect'", "The nearest: rounds/01/collect"),
+        (
+            "doctor {run} --repair --stage rounds/01/colect",
+            "has no stage 'rounds/01/colect'",
+            "The nearest: rounds/01/collect",
+        ),
         ("report {run} --node 3", "say whose rows", "Give --row N, or --stage NAME --tree KEY --node N."),
         ("report {run} --row 99", "rounds/01/dataset has no row 99", "Its rows: 0 to 1."),
         ("report {run} --round 7 --row 0", "has no stage 'rounds/07/dataset'", "The nearest: rounds/01/dataset"),
-        ("report {run} --round 1 --row 0 --step 3", "has no stage 'rounds/01/rollouts/000003/dataset'", "The nearest: rounds/01/dataset"),
+        (
+            "report {run} --round 1 --row 0 --step 3",
+            "has no stage 'rounds/01/rollouts/000003/dataset'",
+            "The nearest: rounds/01/dataset",
+        ),
         ("report {run} --row 0 --step 3", "has no round with what is asked for yet", "agentr status"),
-        ("report {run} --stage revise --tree dor --node 0", "rounds/01/revise holds no tree 'dor'", "The nearest: door."),
+        (
+            "report {run} --stage revise --tree dor --node 0",
+            "rounds/01/revise holds no tree 'dor'",
+            "The nearest: door.",
+        ),
         ("report {run} --stage revise --tree door --node 99", "has no node 99", "Its nodes: 0 to"),
-        ("report {run} --stage dataset --tree door --node 0", "the stage rounds/01/dataset holds no trees", "--stage collect"),
-        ("unpack {run}/config.yaml", "config.yaml is no archive of a run, or damaged", "Make it with 'agentr pack RUN'."),
-        ("logs nowhere", "there is no run directory nowhere here, and no cluster was named", "--address http://HEAD:8265"),
+        (
+            "report {run} --stage dataset --tree door --node 0",
+            "the stage rounds/01/dataset holds no trees",
+            "--stage collect",
+        ),
+        (
+            "unpack {run}/config.yaml",
+            "config.yaml is no archive of a run, or damaged",
+            "Make it with 'agentr pack RUN'.",
+        ),
+        (
+            "logs nowhere",
+            "there is no run directory nowhere here, and no cluster was named",
+            "--address http://HEAD:8265",
+        ),
         ("logs nowhere --stage collect", "there is no run directory nowhere here", "such as runs/demo"),
         ("logs {run} --level loud", "there is no level 'loud'", "There are debug, info, warning, error, critical."),
         ("stop {run}", "no cluster was named", "Say --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS."),
         ("verify --method rlx", "there are no rules of 'rlx'", "Methods: agent_r"),
-        ("import none.json --config configs/demo.yaml --out x", "none.json cannot be read", "Give a JSON list, one JSON object a line"),
-        ("import {run}/manifest.json --config none.yaml --out x", "there is no configuration file none.yaml", "See configs/"),
+        (
+            "import none.json --config configs/demo.yaml --out x",
+            "none.json cannot be read",
+            "Give a JSON list, one JSON object a line",
+        ),
+        (
+            "import {run}/manifest.json --config none.yaml --out x",
+            "there is no configuration file none.yaml",
+            "See configs/",
+        ),
         ("run configs/demo.yaml --dataset nowhere", "nowhere holds no readable dataset", "agentr import"),
         ("export {run} --out {run}", "run is a folder", "Name the file to write"),
         ("export {run} --out {run}/config.yaml/x", "config.yaml is a file, not a folder", "Name another place."),
@@ -99,7 +143,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("export {run} --out x --format cvs", "unknown export format 'cvs'", "Formats: messages, trl"),
         ("export {run} --out x --round 3", "has no round 3", "Its rounds: 0 to 1."),
         ("export nowhere --out x", "nowhere holds no run", ""),
-        ("run configs/demo.yaml --only rounds/03/train", "the run has no stage rounds/03/train", "rounds/02/train, rounds/02/eval"),
+        (
+            "run configs/demo.yaml --only rounds/03/train",
+            "the run has no stage rounds/03/train",
+            "rounds/02/train, rounds/02/eval",
+        ),
         ("run configs/demo.yaml --only train", "the run has no stage train", "Its stages: model, "),
     ],
 )
@@ -114,7 +162,10 @@ def test_what_cannot_be_done_is_said_without_a_traceback(
 ) -> None:
     """Only to the error stream, with a status by which a script notices."""
     before = {path: path.read_bytes() for path in stored.rglob("*") if path.is_file()}
-    words = [str(ROOT / word) if word.startswith("configs/") else word.replace("{run}", str(stored)) for word in arguments.split()]
+    words = [
+        str(ROOT / word) if word.startswith("configs/") else word.replace("{run}", str(stored))
+        for word in arguments.split()
+    ]
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
     monkeypatch.setattr(sys, "argv", ["agentr", *words])
@@ -140,7 +191,8 @@ def test_an_interrupted_command_ends_as_the_shell_expects(capsys: pytest.Capture
 
 @pytest.mark.slow
 def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``--only`` does its stages, or says which are missing before them; the whole run does what is left, and a second one nothing."""
+    """``--only`` does its stages, or says which are missing before them; the whole run does what is left, and a second
+    one nothing."""
     notes, run = Notes(), tmp_path / "run"
     monkeypatch.setattr("agentr.launch.run.Services", lambda *_: notes)
     config = tmp_path / "config.yaml"
@@ -171,12 +223,25 @@ def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
     assert "rounds/02/dataset needs rounds/02/collect" in str(only("rounds/02/dataset").exception) and sealed() == done
     assert notes.engines_early is False, "no evaluation need follow a training"
     own = agentr("run", config, "--dataset", str(run / "rounds/01/dataset"))
-    assert own.stdout.strip().endswith(f"{run}/imported/train/model") and notes.trainings[-1].start == run / "model/nano"
+    assert (
+        own.stdout.strip().endswith(f"{run}/imported/train/model") and notes.trainings[-1].start == run / "model/nano"
+    )
     assert list(notes.stages) == ["rounds/00/demonstrations", "rounds/01/collect", "rounds/01/eval"]
     assert agentr("run", config).exit_code == 0
     told = " ".join(agentr("status", run).stdout.split())
-    assert "finished; " in told and "Best: rounds/00, held-out success 100.0 %" in told and "no evidence of a difference" in told
-    stages = ["rounds/00/eval", "rounds/00/judged", "rounds/01/judged", "rounds/02/collect", "rounds/02/eval", "rounds/02/judged"]
+    assert (
+        "finished; " in told
+        and "Best: rounds/00, held-out success 100.0 %" in told
+        and "no evidence of a difference" in told
+    )
+    stages = [
+        "rounds/00/eval",
+        "rounds/00/judged",
+        "rounds/01/judged",
+        "rounds/02/collect",
+        "rounds/02/eval",
+        "rounds/02/judged",
+    ]
     assert list(notes.stages)[3:] == stages and len(notes.trainings) == 4
     assert (run / "report.html").exists() and json.loads((run / "report.json").read_text())["complete"]
     resumed = agentr("resume", run)
@@ -187,7 +252,9 @@ def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_e
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(config: Config, *_: object, **__: object) -> None:
-        written(tmp_path / "out", config.run.name, "seed-0", [{"a"}] if config.run.name == "rft" else [{"a"}, {"a", "b"}], 1)
+        written(
+            tmp_path / "out", config.run.name, "seed-0", [{"a"}] if config.run.name == "rft" else [{"a"}, {"a", "b"}], 1
+        )
         if config.run.name == "rft":
             raise RunError("no run earned enough")
 
@@ -195,7 +262,13 @@ def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_e
     monkeypatch.setattr("agentr.launch.compare.serving", lambda *_: nullcontext())
     configs = ROOT / "configs/compare"
     shown = agentr(
-        "compare", configs / "rft.yaml", configs / "sft.yaml", "--base", configs / "tasks/textcraft.yaml", "--out", tmp_path / "out"
+        "compare",
+        configs / "rft.yaml",
+        configs / "sft.yaml",
+        "--base",
+        configs / "tasks/textcraft.yaml",
+        "--out",
+        tmp_path / "out",
     )
     assert shown.exit_code == 1 and "1 run could not be finished: rft, seed 0" in str(shown.exception)
     assert "66.7" in shown.stdout and "comparison.html" in shown.stdout
@@ -226,18 +299,26 @@ def test_runs_are_listed_with_what_came_of_them(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/config.yaml").write_text("{")
     shown = agentr("status", tmp_path).output
-    assert "one/0" in shown and "1 of 1" in shown and "finished" in shown and "broken" in shown and "unreadable" in shown
+    assert (
+        "one/0" in shown and "1 of 1" in shown and "finished" in shown and "broken" in shown and "unreadable" in shown
+    )
     listed = {run["id"]: run for run in json.loads(agentr("status", tmp_path, "--json").output)["runs"]}
     assert listed["one/0"]["after"]["mean"] == pytest.approx(2 / 3) and listed["broken"]["problem"]
     (tmp_path / "empty").mkdir()
     assert "no runs below" in agentr("status", tmp_path / "empty").output
 
 
-def test_a_run_whose_configuration_was_changed_is_resumed_when_that_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_configuration_was_changed_is_resumed_when_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[bool] = []
     monkeypatch.setattr("agentr.launch.run.run", lambda config, reporter, allow_change: asked.append(allow_change))
     written(tmp_path, "one", 0, ["a"], calls=1)
-    assert agentr("resume", tmp_path / "one/0").exit_code == agentr("resume", tmp_path / "one/0", "--allow-config-change").exit_code == 0
+    assert (
+        agentr("resume", tmp_path / "one/0").exit_code
+        == agentr("resume", tmp_path / "one/0", "--allow-config-change").exit_code
+        == 0
+    )
     assert asked == [False, True]
 
 
@@ -250,7 +331,19 @@ def test_a_key_among_the_files_of_a_comparison_is_told_how_to_say_it() -> None:
 def test_methods_are_listed() -> None:
     shown = agentr("list", "methods")
     assert shown.exit_code == 0
-    for word in ("agent_r", "dense_policy", "eto", "grpo", "tree_grpo", "rft", "sft", "imitate", "prefer", "docs/eto.md", "released"):
+    for word in (
+        "agent_r",
+        "dense_policy",
+        "eto",
+        "grpo",
+        "tree_grpo",
+        "rft",
+        "sft",
+        "imitate",
+        "prefer",
+        "docs/eto.md",
+        "released",
+    ):
         assert word in shown.stdout
 
 
@@ -278,7 +371,10 @@ def test_status_and_report_of_a_run_show_losses_and_success(tmp_path: Path) -> N
     assert shown.exit_code == 0, shown.exception
     assert "loss 1.5 -> 0.25" in shown.stdout and "success 66.7 % of 3 tasks" in shown.stdout
     assert json.loads(agentr("status", store.root, "--json").stdout)["run"] == "one"
-    assert agentr("report", store.root, "--out", tmp_path / "there").exit_code == 0 and (tmp_path / "there/report.html").exists()
+    assert (
+        agentr("report", store.root, "--out", tmp_path / "there").exit_code == 0
+        and (tmp_path / "there/report.html").exists()
+    )
     assert not (store.root / "report.html").exists()
     reported = agentr("report", store.root)
     assert reported.exit_code == 0, reported.exception
@@ -312,9 +408,13 @@ def test_a_round_is_exported(tmp_path: Path) -> None:
         kind, *more = words.split()
         shown = agentr("export", tmp_path / "run", "--out", tmp_path / kind, "--format", kind, *more)
         assert shown.exit_code == 0, (kind, shown.exception)
-        assert written_ in shown.stdout and shown.stdout.startswith("round 1, the last that is there (--round names another)\n")
+        assert written_ in shown.stdout and shown.stdout.startswith(
+            "round 1, the last that is there (--round names another)\n"
+        )
     assert "has no round 2" in str(
-        agentr("export", tmp_path / "run", "--out", tmp_path / "x", "--format", "agent_r_trees", "--round", "2").exception
+        agentr(
+            "export", tmp_path / "run", "--out", tmp_path / "x", "--format", "agent_r_trees", "--round", "2"
+        ).exception
     )
     assert "holds no run" in str(agentr("export", tmp_path / "nowhere", "--out", tmp_path / "x").exception)
 
@@ -335,13 +435,22 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
     which, _, traced = said("report", run, "--row", "0").partition("\n")
     assert which == "round 1, the last that is there (--round names another)"
     assert "row 0 of round 1: dataset" in traced and "made from: tree door of round 1: revise" in traced
-    assert traced == said("report", run, "--row", "0", "--round", "round 1") == said("report", run, "--row", "0", "--round", "rounds/01")
+    assert (
+        traced
+        == said("report", run, "--row", "0", "--round", "round 1")
+        == said("report", run, "--row", "0", "--round", "rounds/01")
+    )
     which, _, shown = said("report", run, "--stage", "revise", "--tree", "door", "--turn", "5").partition("\n")
     assert which.startswith("round 1, ")
-    assert shown == said("report", run, "--stage", "round 1: revise", "--tree", "door", "--node", "5"), "as the other one has named it"
+    assert shown == said("report", run, "--stage", "round 1: revise", "--tree", "door", "--node", "5"), (
+        "as the other one has named it"
+    )
     refused = agentr("report", run, "--row", "0", "--round", "last")
     assert refused.exit_code == 2 and "'last' is no round" in refused.output
-    assert "node 5 (policy, return 0, failure)" in shown and "dropped from round 1: dataset, 1 time: trajectory with too low" in shown
+    assert (
+        "node 5 (policy, return 0, failure)" in shown
+        and "dropped from round 1: dataset, 1 time: trajectory with too low" in shown
+    )
     assert "say whose rows" in str(agentr("report", run, "--node", "1").exception)
     assert "every file is what it was" in said("doctor", run)
     assert json.loads(said("doctor", run, "--json")) == {"damaged": [], "stale": []}
@@ -401,7 +510,9 @@ def test_a_command_that_is_written_wrong_says_how_it_is_called(arguments: str, s
     assert shown.exit_code == 2 and "Usage: " in text and said in text and not shown.stdout
 
 
-def test_logs_of_a_run_are_read_here_and_chosen_by_stage_task_and_level(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_a_run_are_read_here_and_chosen_by_stage_task_and_level(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
     about = {"time": "2026-01-01T00:00:00+00:00", "level": "info", "stage": "rounds/01/collect", "task": "door"}
     written_ = [{**about, "message": "grown"}, {**about, "level": "warning", "task": "gate", "message": "slow"}]
@@ -428,9 +539,18 @@ def test_what_commands_leave_in_the_current_folder_is_ignored_by_git(made: str) 
 
 def test_a_dry_run_shows_where_each_value_is_from(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("run: {rounds: 2, name: base}\ntrain: [{steps: 5}]")
-    (tmp_path / "top.yaml").write_text("include: [base.yaml]\nrun: {name: top}\nmethod: {preset: paper}\ncluster: cpu_cluster")
+    (tmp_path / "top.yaml").write_text(
+        "include: [base.yaml]\nrun: {name: top}\nmethod: {preset: paper}\ncluster: cpu_cluster"
+    )
     shown = agentr(
-        "run", tmp_path / "top.yaml", "cluster.address=", "run.dir=", "run.seed=3", "train[0].epochs=2", "--dry-run", "--origins"
+        "run",
+        tmp_path / "top.yaml",
+        "cluster.address=",
+        "run.dir=",
+        "run.seed=3",
+        "train[0].epochs=2",
+        "--dry-run",
+        "--origins",
     )
     lines = shown.output.splitlines()
     for expected in (
@@ -450,10 +570,14 @@ def test_a_project_of_ones_own_is_begun(tmp_path: Path) -> None:
     """Its test plays its environment through a server; its configuration is checked by the schema beside it."""
     project = tmp_path / "mine"
     assert agentr("init", project).exit_code == 0
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=project, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=project, capture_output=True, text=True
+    )
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
     page = (ROOT / "docs/add_an_environment.md").read_text()
     for file in ("lamps/__init__.py", "lamps/spec.yaml"):
         assert (project / file).read_text() in page, "the page explains it"
-    jsonschema.validate(yaml.safe_load((project / "run.yaml").read_text()), json.loads((project / "schema.json").read_text()))
+    jsonschema.validate(
+        yaml.safe_load((project / "run.yaml").read_text()), json.loads((project / "schema.json").read_text())
+    )
     assert "already there" in str(agentr("init", project).exception)

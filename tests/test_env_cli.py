@@ -46,14 +46,18 @@ def test_the_list_says_what_is_here_and_what_is_missing():
     found = {d["name"]: d for d in json.loads(output("list", "environments", "--json"))}
     assert found["textcraft"]["available"] and found["textcraft"]["requirements"] == []
     for d in found.values():
-        assert d["available"] != bool(d["fault"] or [r for r in d["requirements"] if not (r["present"] or r["optional"])])
+        assert d["available"] != bool(
+            d["fault"] or [r for r in d["requirements"] if not (r["present"] or r["optional"])]
+        )
         assert all(r["name"] and r["how"] for r in d["requirements"])
     assert "textcraft" in output("list", "environments")
 
 
 def test_a_person_plays_takes_back_and_wins():
     plan = [step.action for step in TextCraft().expert("stick@0") or ()]
-    typed = "\n".join([":undo", "get 1 moon cheese", ":undo", *plan[:-1], "inventory", ":undo", plan[-1], "inventory", ":quit"])
+    typed = "\n".join(
+        [":undo", "get 1 moon cheese", ":undo", *plan[:-1], "inventory", ":undo", plan[-1], "inventory", ":quit"]
+    )
     text = output("envs", "play", "textcraft", "--task", "stick@0", typed=typed + "\n")
     assert "This is the beginning." in text and "Could not find moon cheese" in text
     assert f"action {len(plan)} of 20, reward 1" in text and "solved" in text
@@ -94,14 +98,18 @@ def test_demonstrations_are_carried_out_and_written(tmp_path: Path):
         turns = demo["conversations"]
         assert (demo["split"], demo["reward"]) == ("train", 1.0)
         assert [t["from"] for t in turns] == ["human", "gpt"] * (len(turns) // 2)
-        assert "You craft items" in turns[0]["value"] and turns[1]["loss"] is False, "the acknowledgement is not trained on"
+        assert "You craft items" in turns[0]["value"] and turns[1]["loss"] is False, (
+            "the acknowledgement is not trained on"
+        )
         assert all(t["loss"] and "Action: " in t["value"] for t in turns[3::2])
         assert demo["id"].partition("@")[0] in turns[2]["value"]
 
 
 def test_demonstrations_as_trees_hold_the_tokens_of_a_model(tmp_path: Path, url: str, token: None):
     out = tmp_path / "trees"
-    assert output("envs", "demos", url, "--out", str(out), "--limit", "2", "--format", "trees").startswith("2 demonstrations")
+    assert output("envs", "demos", url, "--out", str(out), "--limit", "2", "--format", "trees").startswith(
+        "2 demonstrations"
+    )
     trees = list(Forest(out))
     assert len(trees) == 2 and all(tree.successes() and tree.prompt_ids for tree in trees)
     error = agentr("envs", "demos", url, "--out", str(out), "--format", "trees").exception
@@ -120,17 +128,32 @@ def test_a_server_that_cannot_start_says_why():
     assert "textcraft, webshop, or module:class" in error.hint
     assert "Did you mean 'textcraft'?" in str(agentr("envs", "play", "textcarft").exception)
     error = agentr("envs", "play", "nowhere.to:Befound").exception
-    assert isinstance(error, InfraError) and "'nowhere.to:Befound'" in error.message and "No module named 'nowhere'" in error.message
+    assert (
+        isinstance(error, InfraError)
+        and "'nowhere.to:Befound'" in error.message
+        and "No module named 'nowhere'" in error.message
+    )
     error = agentr("envs", "play", "http://127.0.0.1:9", "--option", "a=1").exception
     assert isinstance(error, ConfigError) and "takes no options" in error.message
 
 
 @pytest.mark.slow
 def test_a_person_plays_on_from_a_turn_of_a_tree(tmp_path: Path):
-    """In the run's environment, with its options, after what was recorded up to the turn; a world that answers otherwise is said."""
+    """In the run's environment, with its options, after what was recorded up to the turn; a world that answers
+    otherwise is said."""
     plan = [step.action for step in TextCraft(recipes="exact").expert("stick@0") or ()]
     run = played(tmp_path / "run", plan)
-    text = output("envs", "play", "--run", str(run), "--tree", "stick@0", "--turn", "1", typed="\n".join([*plan[1:], ":quit"]) + "\n")
+    text = output(
+        "envs",
+        "play",
+        "--run",
+        str(run),
+        "--tree",
+        "stick@0",
+        "--turn",
+        "1",
+        typed="\n".join([*plan[1:], ":quit"]) + "\n",
+    )
     _, opening = TextCraft(recipes="exact").reset("stick@0")
     lines = [line.strip() for line in opening.observation.splitlines() if line.strip()]
     assert text.index(lines[-1]) < text.index(f"> {plan[0]}"), "the recipes and the goal come first"
@@ -156,7 +179,9 @@ def played(folder: Path, plan: list[str], observation: str = "") -> Path:
     for number, action in enumerate(plan):
         seen = world.step(state, action)
         outcome = Outcome.SUCCESS if seen.done else None
-        tree.add(number, child(action, seen.reward, outcome, observation=observation or seen.observation), Origin.POLICY)
+        tree.add(
+            number, child(action, seen.reward, outcome, observation=observation or seen.observation), Origin.POLICY
+        )
     round_ = round_of(folder, ["method.type=agent_r", "env.options.recipes=exact"], collect=[tree])
     round_.experiment.store.close()
     return folder

@@ -51,7 +51,9 @@ COMMANDS = dict(commands())
 
 
 def options(command: Any) -> set[str]:
-    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
 
 
 def named(words: list[str]) -> tuple[str, list[str]]:
@@ -72,12 +74,16 @@ def test_every_command_has_an_example() -> None:
         assert all(example in command.epilog for example in EXAMPLES[name]), name
 
 
-@pytest.mark.parametrize(("name", "example"), [(name, example) for name, examples in EXAMPLES.items() for example in examples])
+@pytest.mark.parametrize(
+    ("name", "example"), [(name, example) for name, examples in EXAMPLES.items() for example in examples]
+)
 def test_an_example_can_be_said(name: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is parsed as the command would, and the configurations that it names are there."""
     program, *words = shlex.split(example)
     command, rest = named(words)
-    assert program == "agentr" and (command == name or command.startswith(f"{name} ")), "it is an example of this command"
+    assert program == "agentr" and (command == name or command.startswith(f"{name} ")), (
+        "it is an example of this command"
+    )
     assert [word for word in rest if word.startswith("configs/") and not (ROOT / word).is_file()] == []
     monkeypatch.chdir(tmp_path)
     Path("demo.tar.zst").touch()
@@ -93,9 +99,16 @@ def texts(path: Path) -> Iterator[str]:
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and isinstance(node.body[0], ast.Expr)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and isinstance(node.body[0], ast.Expr)
     }
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node) if part is not node}
+    parts = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in ast.walk(node)
+        if part is not node
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             text = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
@@ -112,7 +125,8 @@ def modules() -> list[Path]:
 
 
 def said() -> Iterator[tuple[str, str]]:
-    """Yields the module and the text of all sentences in the code that name a command or an option, and the help texts of all commands."""
+    """Yields the module and the text of all sentences in the code that name a command or an option, and the help texts
+    of all commands."""
     for path in modules():
         if path.name == "examples.py":
             continue
@@ -127,8 +141,8 @@ MENTION = re.compile(r"(?:['`]|(?<=: )|(?<=\n)|^)agentr (?!knows|offers)([a-z](?
 
 
 def test_commands_and_options_that_are_advised_exist() -> None:
-    """In errors, hints, messages and help texts: a command that is named is there, and has the options that stand with it; an option that
-    stands alone is one of some command, or its text names the program that it is of."""
+    """In errors, hints, messages and help texts: a command that is named is there, and has the options that stand with
+    it; an option that stands alone is one of some command, or its text names the program that it is of."""
     everywhere = set().union(*map(options, COMMANDS.values()))
     mentions = 0
     for where, text in said():
@@ -181,11 +195,19 @@ def helped() -> Iterator[tuple[str, str]]:
 
 
 def test_one_word_for_one_thing() -> None:
-    """docs/glossary.md: a turn and an action are no steps; a round is "round 1", and ``rounds/01`` where a folder is meant."""
-    told = [(str(path.relative_to(ROOT)), text) for path in modules() for text in shown_in(path) if path.parts[-2] != "models"]
+    """docs/glossary.md: a turn and an action are no steps; a round is "round 1", and ``rounds/01`` where a folder is
+    meant."""
+    told = [
+        (str(path.relative_to(ROOT)), text)
+        for path in modules()
+        for text in shown_in(path)
+        if path.parts[-2] != "models"
+    ]
     assert len(told) > 80
     for where, text in [*told, *helped()]:
-        assert not re.search(r"(?<!optimiser )(?<!online )(?<!last )\bsteps?\b", text), f"{where} has a bare step: {text}"
+        assert not re.search(r"(?<!optimiser )(?<!online )(?<!last )\bsteps?\b", text), (
+            f"{where} has a bare step: {text}"
+        )
     for where, text in told:
         assert "rounds/" not in text, f"{where}: {text}"
     for where, text in helped():
@@ -198,8 +220,16 @@ def test_tables_name_rounds_alike(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps({"runs": [["one", 0]]}))
     store.stages.run("rounds/01/train", TrainSummary, lambda _: TrainSummary(steps=3))
     with pytest.raises(RunError):
-        store.stages.run("rounds/02/collect", TrainSummary, lambda _: (_ for _ in ()).throw(RunError("the well is dry")))
-    for words in (["status", store.root], ["report", store.root], ["status", tmp_path], ["report", tmp_path], ["logs", store.root]):
+        store.stages.run(
+            "rounds/02/collect", TrainSummary, lambda _: (_ for _ in ()).throw(RunError("the well is dry"))
+        )
+    for words in (
+        ["status", store.root],
+        ["report", store.root],
+        ["status", tmp_path],
+        ["report", tmp_path],
+        ["logs", store.root],
+    ):
         shown = CliRunner().invoke(app, [str(word) for word in words])
         assert shown.exit_code == 0, shown.exception
         text = shown.output.replace(str(tmp_path), "")

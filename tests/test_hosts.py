@@ -101,7 +101,9 @@ def test_hosts_reach_each_other_by_their_addresses_and_nobody_else(tmp_path: Pat
 
         assert others[0].address == hosts[0].address
         assert _ask(others[1], others[0].address) == ""
-        outside = subprocess.run([sys.executable, "-ISc", _ASK, hosts[0].address], capture_output=True, text=True, timeout=60)
+        outside = subprocess.run(
+            [sys.executable, "-ISc", _ASK, hosts[0].address], capture_output=True, text=True, timeout=60
+        )
         assert "host1" not in outside.stdout
 
 
@@ -147,7 +149,9 @@ def test_commands_fail_and_time_out_like_others(tmp_path: Path) -> None:
         assert beats.exists()
         assert _inhabitants(_network(hosts[0])) == [hosts[0]._init.pid]  # pyright: ignore[reportOptionalMemberAccess]
 
-        process = hosts[0].start("sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done", log=tmp_path / "log")
+        process = hosts[0].start(
+            "sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done", log=tmp_path / "log"
+        )
         _until(lambda: (tmp_path / "log").read_text() == "ready\n", "the trap is set")
         process.terminate()
         assert process.wait(10) == 7
@@ -299,7 +303,9 @@ def test_ray_over_three_hosts(tmp_path: Path) -> None:
         said = json.loads(hosts[0].run("python", "-c", _DRIVER, env=environment, timeout=120).stdout.splitlines()[-1])
         assert said["where"] == [["host2", hosts[1].address], ["host3", hosts[2].address]]
         assert said["cpus"] == {hosts[0].address: 0, hosts[1].address: 1, hosts[2].address: 2}
-        calls = [hosts[2].run("python", "-ISc", _CALL, *token, env=environment).stdout for token in ([], ["with token"])]
+        calls = [
+            hosts[2].run("python", "-ISc", _CALL, *token, env=environment).stdout for token in ([], ["with token"])
+        ]
         assert calls == ["401\n", "200\n"]
 
         hosts[2].kill()

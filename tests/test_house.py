@@ -14,7 +14,10 @@ from agentr.methods import methods
 
 ROOT = Path(__file__).parents[1]
 #: What reads a configuration for a person is made for the whole of it.
-READS_IT = ("agentr/config/", *(f"agentr/{name}.py" for name in ("cli", "cluster_cli", "env_cli", "run_cli", "ui_cli", "verify_cli")))
+READS_IT = (
+    "agentr/config/",
+    *(f"agentr/{name}.py" for name in ("cli", "cluster_cli", "env_cli", "run_cli", "ui_cli", "verify_cli")),
+)
 
 
 @cache
@@ -35,18 +38,24 @@ def whole_configurations(tree: ast.Module) -> Iterator[str]:
             if any(map(is_config, [node.returns, *(argument.annotation for argument in arguments)])):
                 yield node.name
         if isinstance(node, ast.ClassDef):
-            yield from (node.name for field in node.body if isinstance(field, ast.AnnAssign) and is_config(field.annotation))
+            yield from (
+                node.name for field in node.body if isinstance(field, ast.AnnAssign) and is_config(field.annotation)
+            )
 
 
 def test_few_take_the_whole_configuration() -> None:
     """Whoever takes a part of it says which part it depends on."""
-    found = {path: list(whole_configurations(tree)) for path, tree in modules().items() if not path.startswith(READS_IT)}
+    found = {
+        path: list(whole_configurations(tree)) for path, tree in modules().items() if not path.startswith(READS_IT)
+    }
     found = {path: names for path, names in found.items() if names}
     assert sum(map(len, found.values())) <= 40 and len(found) <= 15, found
 
 
 def test_no_class_is_long() -> None:
-    classes = [(path, node) for path, tree in modules().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [
+        (path, node) for path, tree in modules().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    ]
     sizes = {f"{path}: {node.name}": (node.end_lineno or 0) - node.lineno + 1 for path, node in classes}
     assert not {name: lines for name, lines in sizes.items() if lines > 200}
 
@@ -65,11 +74,13 @@ def named(tree: ast.Module) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in methods() if name not in ("sft", "grpo")])  # losses have these names, too
+# losses have these names, too
+@pytest.mark.parametrize("name", [name for name in methods() if name not in ("sft", "grpo")])
 def test_nothing_outside_of_a_methods_folder_names_it(name: str) -> None:
     folder = f"agentr/methods/{name}/"
     own = {name, methods()[name].__name__, methods()[name].Config.__name__}
-    formats = {"agentr/build/entries.py", "agentr/build/export.py"}  # of files, which are named after whose software reads them
+    # of files, which are named after whose software reads them
+    formats = {"agentr/build/entries.py", "agentr/build/export.py"}
     others = {path: tree for path, tree in modules().items() if path not in formats and not path.startswith(folder)}
     places = {path: own & named(tree).keys() for path, tree in others.items()}
     assert {path: words for path, words in places.items() if words} == {}

@@ -1,4 +1,5 @@
-"""What users of other software reported, tried on agentr: `tests.try_inputs`, with what is right of that which it only shows."""
+"""What users of other software reported, tried on agentr: `tests.try_inputs`, with what is right of that which it only
+shows."""
 
 from __future__ import annotations
 

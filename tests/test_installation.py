@@ -1,7 +1,8 @@
-"""What ``make test`` shows of an installation beside the fast tests: a policy that imitates, one that prefers, one that reinforces.
+"""What ``make test`` shows of an installation beside the fast tests: a policy that imitates, one that prefers, one that
+reinforces.
 
-Each is a whole run of the command line with a real engine, environment server and trainer, as small as it can be: it shows that
-everything works here, not that training helps.
+Each is a whole run of the command line with a real engine, environment server and trainer, as small as it can be: it
+shows that everything works here, not that training helps.
 """
 
 from __future__ import annotations

@@ -47,8 +47,13 @@ def test_tasks_that_work_at_the_same_time_log_for_themselves(tmp_path: Path) -> 
         log.info("behind them")
     log.warning("not recorded")
     found = lines(tmp_path / "log.jsonl")
-    assert [line["message"] for line in found[:-1]] == [f"in {line['task']}\nand further" for line in found[:-1]] and len(found) == 21
-    assert all(line["run"] == "demo" and line["role"] == "coordinator" and line["stage"] == "rounds/01/collect" for line in found)
+    assert [line["message"] for line in found[:-1]] == [
+        f"in {line['task']}\nand further" for line in found[:-1]
+    ] and len(found) == 21
+    assert all(
+        line["run"] == "demo" and line["role"] == "coordinator" and line["stage"] == "rounds/01/collect"
+        for line in found
+    )
     assert "task" not in found[-1] and not current()
 
 
@@ -61,19 +66,27 @@ def test_an_exception_is_in_its_line(tmp_path: Path) -> None:
         logging.getLogger("a.library").info("left out")
         logging.getLogger("a.library").warning("taken")
     failed, taken = lines(tmp_path / "log.jsonl")
-    assert failed["level"] == "error" and "ValueError: broken" in failed["exception"] and "Traceback" in failed["exception"]
+    assert (
+        failed["level"] == "error"
+        and "ValueError: broken" in failed["exception"]
+        and "Traceback" in failed["exception"]
+    )
     assert taken["logger"] == "a.library"
 
 
 @pytest.mark.parametrize("path", ["missing/log.jsonl", "/dev/full"])
-def test_a_log_that_cannot_be_written_stops_nothing(path: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_cannot_be_written_stops_nothing(
+    path: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with recording(tmp_path / path, "driver"):
         log.info("nowhere")
     assert not (tmp_path / "missing").exists() and "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("path", ["missing/driver.log", "/dev/full"])
-def test_a_full_disk_does_not_bury_what_a_person_is_told(path: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_does_not_bury_what_a_person_is_told(
+    path: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The one sentence of the error stands alone: neither the driver's log nor the terminal's copy speaks of itself."""
     reporter = Reporter()
     with reporter.logged(tmp_path / path), logging_to(tmp_path / path):
@@ -141,7 +154,9 @@ def test_the_driver_logs_beside_what_people_read(tmp_path: Path) -> None:
     found = {line["message"]: line for line in read_logs(root)}
     rope, creaking, dry = found["the rope is short"], found["a creaking sound"], found["stopped: the well is dry"]
     assert all(line["run"] == "small" and line["role"] == "driver" for line in found.values())
-    assert rope["level"] == "warning" and rope["stage"] == creaking["stage"] == "rounds/01/collect" and rope["round"] == 1
+    assert (
+        rope["level"] == "warning" and rope["stage"] == creaking["stage"] == "rounds/01/collect" and rope["round"] == 1
+    )
     assert dry["arm"] == "control" and "RunError: the well is dry" in dry["exception"]
     assert "fetching water ..." in found
 
@@ -156,7 +171,13 @@ def test_logs_of_several_processes_are_read_in_order(tmp_path: Path) -> None:
     path = own_file(folder, "coordinator")
     assert path is not None and own_file(None, "coordinator") is None
     for file, seconds, task in ((path, 2, "b"), (folder / "driver.jsonl", 1, "a"), (path, 3, "ab")):
-        line = {"time": f"2026-01-01T00:00:0{seconds}+00:00", "level": "info", "message": f"m{seconds}", "role": "r", "task": task}
+        line = {
+            "time": f"2026-01-01T00:00:0{seconds}+00:00",
+            "level": "info",
+            "message": f"m{seconds}",
+            "role": "r",
+            "task": task,
+        }
         with file.open("a") as out:
             out.write(json.dumps(line) + '\n{"torn\n')
     assert [line["message"] for line in read_logs(tmp_path)] == ["m1", "m2", "m3"]

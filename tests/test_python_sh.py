@@ -18,7 +18,9 @@ STUB = 'echo "pyenv: python: command not found" >&2; exit 127'
 def pretended(place: Path, version: str, *, ensurepip: bool = True, starts: bool = True) -> Path:
     """Writes a script that answers as an interpreter does."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    answers = f'case "$*" in *python_version*) echo {version} ;; *ensurepip*) exit {int(not ensurepip)} ;; *) exit 9 ;; esac'
+    answers = (
+        f'case "$*" in *python_version*) echo {version} ;; *ensurepip*) exit {int(not ensurepip)} ;; *) exit 9 ;; esac'
+    )
     place.write_text(f"#!/bin/sh\n{answers if starts else STUB}\n")
     place.chmod(0o755)
     return place
@@ -45,7 +47,9 @@ def test_the_versions_are_those_that_the_package_allows() -> None:
     allowed = tomllib.loads((LOCKS.parent / "pyproject.toml").read_text())["project"]["requires-python"]
     (line,) = [line for line in (LOCKS / "python.sh").read_text().splitlines() if line.startswith("VERSIONS=")]
     versions = [int(version.removeprefix("3.")) for version in line.split('"')[1].split()]
-    assert allowed == f">=3.{versions[0]},<3.{versions[-1] + 1}" and versions == list(range(versions[0], versions[-1] + 1))
+    assert allowed == f">=3.{versions[0]},<3.{versions[-1] + 1}" and versions == list(
+        range(versions[0], versions[-1] + 1)
+    )
 
 
 def test_a_name_that_does_not_start_is_none(tools: Path) -> None:
@@ -100,7 +104,9 @@ def test_what_to_install_is_said(tools: Path) -> None:
 
 def test_nothing_is_made_without_a_python(tools: Path) -> None:
     done = run(tools, LOCKS / "install.sh", tools.parent / "venv", "cpu")
-    assert done.returncode != 0 and done.stderr.startswith("agentr needs Python") and not (tools.parent / "venv").exists()
+    assert (
+        done.returncode != 0 and done.stderr.startswith("agentr needs Python") and not (tools.parent / "venv").exists()
+    )
 
 
 def test_an_environment_that_was_left_without_pip_is_made_anew(tools: Path) -> None:

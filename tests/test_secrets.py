@@ -77,7 +77,9 @@ def test_what_a_file_leaves_around_a_secret_is_no_part_of_it(around: str, monkey
 
 @pytest.mark.parametrize("value", ["sk-one\nX-Evil: 1", "sk\0zero", "sk-esc\x1b[1m", "sk\r\nlines"])
 def test_a_secret_with_control_characters_is_refused_by_its_name(value: str) -> None:
-    with pytest.raises(ConfigError, match="the value of SOME_KEY has a line break or another control character") as refused:
+    with pytest.raises(
+        ConfigError, match="the value of SOME_KEY has a line break or another control character"
+    ) as refused:
         Secret(SecretKind.API, "SOME_KEY", value)
     assert value[:6] not in str(refused.value)
     with pytest.raises(ConfigError, match="SOME_KEY has a letter in it that no header can hold"):
@@ -89,7 +91,9 @@ def test_a_process_that_is_handed_a_secret_knows_what_not_to_show() -> None:
     assert (handed.reveal(), repr(handed)) == ("tok-handed-over", "(HANDED)")
 
 
-def test_what_libraries_read_by_themselves_is_known_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_libraries_read_by_themselves_is_known_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "aws-canary")
     monkeypatch.setenv("https_proxy", "http://me:proxy%2Fcanary@proxy:3128")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "falsehood")
@@ -105,7 +109,10 @@ def test_a_strangers_words_are_cut_only_after_secrets_are_taken_out() -> None:
 
 def test_what_is_written_is_clean(tmp_path: Path) -> None:
     Secret(SecretKind.API, "WRITTEN_KEY", "sk-written")
-    append_line(tmp_path / "events.jsonl", {"error": ["sk-written", {"more": ("http://a:b@c", 1)}], "path": Path("/x/sk-written")})
+    append_line(
+        tmp_path / "events.jsonl",
+        {"error": ["sk-written", {"more": ("http://a:b@c", 1)}], "path": Path("/x/sk-written")},
+    )
     line = json.loads((tmp_path / "events.jsonl").read_text())
     assert line == {"error": ["(WRITTEN_KEY)", {"more": ["http://c", 1]}], "path": "/x/(WRITTEN_KEY)"}
     handler, output = JsonLines(tmp_path / "log.jsonl", role="driver"), io.StringIO()

@@ -1,4 +1,5 @@
-"""The wheel as a user has it: installed into an environment of its own, without this repository, without a network, without Node."""
+"""The wheel as a user has it: installed into an environment of its own, without this repository, without a network,
+without Node."""
 
 from __future__ import annotations
 
@@ -28,11 +29,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built of a copy: setuptools leaves its work in the source, and takes what it finds there the next time."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in PACKAGES:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "*.egg-info"))
+        shutil.copytree(
+            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "*.egg-info")
+        )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", build, str(out)], cwd=source, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(out)], cwd=source, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     (found,) = out.glob("*.whl")
     return found
@@ -44,7 +49,18 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv/bin/python"
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        str(wheel),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     (site,) = (folder / "venv/lib").glob("python*/site-packages")
     # A line of a .pth file adds a folder, but not that folder's own .pth files: the editable agentr stays out.
@@ -58,13 +74,19 @@ def environment(installed: Path, home: Path) -> dict[str, str]:
 
 def agentr(installed: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [*_alone(), str(installed / "agentr"), *arguments]
-    return subprocess.run(command, cwd=home, env=environment(installed, home), capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=home, env=environment(installed, home), capture_output=True, text=True, check=False
+    )
 
 
 def _alone() -> list[str]:
     """What runs a command without a network, where the system allows it."""
     unshare = shutil.which("unshare")
-    allowed = unshare and subprocess.run([unshare, "--net", "--map-root-user", "true"], capture_output=True, check=False).returncode == 0
+    allowed = (
+        unshare
+        and subprocess.run([unshare, "--net", "--map-root-user", "true"], capture_output=True, check=False).returncode
+        == 0
+    )
     return [str(unshare), "--net", "--map-root-user"] if allowed else []
 
 
@@ -80,7 +102,10 @@ def test_the_wheel_holds_every_file_but_the_source_of_the_pages(wheel: Path) -> 
 @pytest.mark.slow
 def test_the_pages_are_served_and_written_by_what_is_installed(installed: Path, made: Path, tmp_path: Path) -> None:  # noqa: F811
     where = subprocess.run(
-        [installed / "python", "-c", "import agentr; print(agentr.__file__)"], cwd=tmp_path, capture_output=True, text=True
+        [installed / "python", "-c", "import agentr; print(agentr.__file__)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert Path(where.stdout.strip()).is_relative_to(installed.parent), where
     with served(installed, made, tmp_path) as page:

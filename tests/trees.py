@@ -52,9 +52,17 @@ def spoken(text: str, reward: float = 0.0, outcome: Outcome | None = None, valid
     return child(text, reward, outcome, valid, **{**ids, "observation": seen, **more})
 
 
-def reasoned(action: str, reward: float = 0.0, outcome: Outcome | None = None, valid: bool = True, **more: Any) -> Child:
+def reasoned(
+    action: str, reward: float = 0.0, outcome: Outcome | None = None, valid: bool = True, **more: Any
+) -> Child:
     """As ``spoken``, with a thought before the action."""
-    return spoken(ReAct().compose(f"on {action}", action), reward, outcome, valid, **{"action": action, "observation": "ok", **more})
+    return spoken(
+        ReAct().compose(f"on {action}", action),
+        reward,
+        outcome,
+        valid,
+        **{"action": action, "observation": "ok", **more},
+    )
 
 
 def add(tree: Tree, parent: int, turn: Child, origin: Origin = Origin.POLICY) -> Node:
@@ -83,12 +91,14 @@ def numbered(tree: Tree, text: str, reward: float, outcome: Outcome | None) -> C
     return child(text, reward, outcome, token_ids=(100 + len(tree.nodes),), bridge_ids=(9,))
 
 
-def tree_of(*paths: str, into: Tree | None = None, at: int = 0, make: MakeTurn = numbered, origin: Origin = Origin.POLICY) -> Tree:
+def tree_of(
+    *paths: str, into: Tree | None = None, at: int = 0, make: MakeTurn = numbered, origin: Origin = Origin.POLICY
+) -> Tree:
     """A tree from its paths, such as ``tree_of("open / take key: 1.0", "open / wait / sleep: 0.0")``.
 
-    What a path has in common with an earlier one from its first turn on is the same nodes, so nodes are numbered in the order in which
-    they are first named. A path that closes with a return is ended by it: in success if that is 1, else in failure, unless an outcome
-    stands behind it (``wait: 0.0 step_limit``).
+    What a path has in common with an earlier one from its first turn on is the same nodes, so nodes are numbered in the
+    order in which they are first named. A path that closes with a return is ended by it: in success if that is 1, else
+    in failure, unless an outcome stands behind it (``wait: 0.0 step_limit``).
 
     Args:
         into: A tree to add the paths to.
@@ -138,7 +148,9 @@ def door() -> Tree:
     return tree
 
 
-def episode(key: str, actions: list[str], reward: float, outcome: Outcome, depth: int, invalid: tuple[int, ...] = ()) -> Tree:
+def episode(
+    key: str, actions: list[str], reward: float, outcome: Outcome, depth: int, invalid: tuple[int, ...] = ()
+) -> Tree:
     """A tree of one branch.
 
     Args:
@@ -148,16 +160,27 @@ def episode(key: str, actions: list[str], reward: float, outcome: Outcome, depth
     tree = Tree.start(Task("toy", key, "test", {"depth": depth}), (Message("user", "x"),), (1,), 0)
     for number, action in enumerate(actions):
         last = number == len(actions) - 1
-        add(tree, number, reasoned(action, reward if last else 0.0, outcome if last else None, valid=number not in invalid))
+        add(
+            tree,
+            number,
+            reasoned(action, reward if last else 0.0, outcome if last else None, valid=number not in invalid),
+        )
     return tree
 
 
-# runs of a task and an expert's, for pairs ------------------------------------------------------------------------------
+# runs of a task and an expert's, for pairs ----------------------------------------------------------------------------
 
 OPENING = (Message("user", "You play a game."), Message("assistant", "OK"), Message("user", "Open the door."))
 
 
-def play(tree: Tree, actions: str, earned: float, outcome: Outcome | None = None, origin: Origin = Origin.POLICY, parent: int = 0) -> int:
+def play(
+    tree: Tree,
+    actions: str,
+    earned: float,
+    outcome: Outcome | None = None,
+    origin: Origin = Origin.POLICY,
+    parent: int = 0,
+) -> int:
     """Adds a chain of one-word turns that ends with a return, and gives its last node. ``?`` is not understood."""
     words = actions.split()
     for number, word in enumerate(words, 1):

@@ -1,8 +1,8 @@
 """Tries the inputs of a folder on agentr: ``python tests/try_inputs.py [FOLDER]``, by default those beside this file.
 
-Each file ``KIND.jsonl`` holds inputs of a kind that users of other software reported, a line each, with what is right. A line is printed
-for each: ``!!`` where a comparison fails, ``see`` where a person judges, and the number of failures at the end. A folder may lack kinds.
-All that depends on agentr's names is in the functions of `KINDS`, one for a kind.
+Each file ``KIND.jsonl`` holds inputs of a kind that users of other software reported, a line each, with what is right.
+A line is printed for each: ``!!`` where a comparison fails, ``see`` where a person judges, and the number of failures
+at the end. A folder may lack kinds. All that depends on agentr's names is in the functions of `KINDS`, one for a kind.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def exact_match(cases: Cases) -> Iterator[Tried]:
 def math_answers(cases: Cases) -> Iterator[Tried]:
     from env_servers.mathtool import MathTool
 
-    with _written("problems.jsonl", [{"problem": f"Q{n}", "answer": case["gold"]} for n, case in enumerate(cases)]) as path:
+    with _written(
+        "problems.jsonl", [{"problem": f"Q{n}", "answer": case["gold"]} for n, case in enumerate(cases)]
+    ) as path:
         env = MathTool(test=str(path))
     for case, task in zip(cases, env.split("test"), strict=True):
         state, _ = env.reset(task.id)
@@ -82,7 +84,9 @@ def sandbox(cases: Cases) -> Iterator[Tried]:
     env = MathTool()
     for case in cases:
         state, _ = env.reset(env.split("test")[0].id)
-        yield Tried(case["id"], None, f"{env.step(state, 'python: ' + case['code']).observation!r} | right: {case['right']}")
+        yield Tried(
+            case["id"], None, f"{env.step(state, 'python: ' + case['code']).observation!r} | right: {case['right']}"
+        )
 
 
 def question_files(cases: Cases) -> Iterator[Tried]:
@@ -126,7 +130,8 @@ def imports(cases: Cases) -> Iterator[Tried]:
             continue
         masks: list[Any] = [(getattr(row, "input_ids", None), getattr(row, "loss_mask", None)) for row in rows]
         trained = [
-            "a pair" if ids is None else codec.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True) for ids, mask in masks
+            "a pair" if ids is None else codec.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True)
+            for ids, mask in masks
         ]
         yield Tried(case["id"], None, f"trained: {trained} left out: {dict(dropped)} | right: {case['right']}")
 
@@ -184,21 +189,29 @@ def foreign_steps(cases: Cases) -> Iterator[Tried]:
     app.post("/step")(lambda: Response(now["step"], media_type="application/json"))
     app.post("/close")(lambda: True)
     app.get("/metadata")(lambda: {"name": "odd", "description": "Odd.", "version": "1"})
-    app.get("/schema")(lambda: {"action": acts, "observation": {"properties": {"text": {"type": "string"}}}, "state": openenv})
+    app.get("/schema")(
+        lambda: {"action": acts, "observation": {"properties": {"text": {"type": "string"}}}, "state": openenv}
+    )
 
     @app.websocket("/ws")
     async def openenv_session(connection: WebSocket) -> None:
         await connection.accept()
         with contextlib.suppress(WebSocketDisconnect):
             while (kind := json.loads(await connection.receive_text())["type"]) != "close":
-                seen = json.loads(now["step"]) if kind == "step" else {"observation": "A room.", "reward": 0, "done": False}
+                seen = (
+                    json.loads(now["step"])
+                    if kind == "step"
+                    else {"observation": "A room.", "reward": 0, "done": False}
+                )
                 data = {"observation": {"text": seen["observation"]}, "reward": seen["reward"], "done": seen["done"]}
                 await connection.send_text(json.dumps({"type": "observation", "data": data}))
             await connection.close()
 
     async def step(protocol: str, url: str) -> tuple[str, bool | None]:
         name, task = ("textcraft", "agentgym/0") if protocol == "agentgym" else ("odd", "train/1")
-        client = connect(EnvConfig(name=name, url=url, protocol=EnvProtocol(protocol), retries=1, timeout_s=5.0), [url], "")
+        client = connect(
+            EnvConfig(name=name, url=url, protocol=EnvProtocol(protocol), retries=1, timeout_s=5.0), [url], ""
+        )
         try:
             await client.spec()
             session = await client.open(Task(name, task, "train"))

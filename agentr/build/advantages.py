@@ -1,7 +1,8 @@
 """How much better a turn was than what else the policy does there: pure functions of a group's rewards.
 
-Rollouts of one task are compared with each other, so no value function is needed. A whole rollout is compared with the others of its group;
-a turn, with the other turns that were taken after the same actions (in a deterministic environment: in the same state).
+Rollouts of one task are compared with each other, so no value function is needed. A whole rollout is compared with the
+others of its group; a turn, with the other turns that were taken after the same actions (in a deterministic
+environment: in the same state).
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ class AdvantageConfig(Section):
     scale: Scale = Scale.std
     """What differences are divided by."""
     trajectory: NonNegativeFloat = 1.0
-    """Weight of the comparison of whole rollouts; all turns of a rollout have it alike (Tree-GRPO's inter-tree term)."""
+    """Weight of the comparison of whole rollouts; all turns of a rollout have it alike (Tree-GRPO's inter-tree
+    term)."""
     subtree: NonNegativeFloat = 0.0
-    """Weight of the comparison of whole rollouts with those of the same tree alone (Tree-GRPO's intra-tree term, arXiv 2509.21240,
-    section 3.3: 1, as trajectory). A tree is what branched off one of the method.initial rollouts, or off its opening; elsewhere what has
-    the same first turn."""
+    """Weight of the comparison of whole rollouts with those of the same tree alone (Tree-GRPO's intra-tree term, arXiv
+    2509.21240, section 3.3: 1, as trajectory). A tree is what branched off one of the method.initial rollouts, or off
+    its opening; elsewhere what has the same first turn."""
     turn: NonNegativeFloat = 0.0
-    """Weight of the comparison of each turn with the turns taken in the same state (GiGPO, arXiv 2505.10978, Eq. 8: 1)."""
+    """Weight of the comparison of each turn with the turns taken in the same state (GiGPO, arXiv 2505.10978, Eq. 8:
+    1)."""
 
     def problems(self) -> Iterator[Problem]:
         if not self.trajectory and not self.subtree and not self.turn:
@@ -57,11 +60,15 @@ class AdvantageConfig(Section):
             yield Problem("trajectory", message, "Set one of them.")
 
 
-def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig, trees: int) -> list[list[float]]:
-    """Returns the advantage of each turn of each rollout of a group; all 0 if the rewards are equal or there is one rollout only.
+def advantages(
+    episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig, trees: int
+) -> list[list[float]]:
+    """Returns the advantage of each turn of each rollout of a group; all 0 if the rewards are equal or there is one
+    rollout only.
 
     Args:
-        trees: How many rollouts began at the opening, each a tree of its own, before others branched off; 0 if each that did is one.
+        trees: How many rollouts began at the opening, each a tree of its own, before others branched off; 0 if each
+            that did is one.
     """
     if not differ(rewards):
         return [[0.0] * len(rollout.path) for rollout in episodes]
@@ -72,7 +79,9 @@ def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: Ad
             for index, value in zip(members, standardised([rewards[i] for i in members], config), strict=True):
                 among_own[index] = value
     whole = [config.trajectory * one + config.subtree * other for one, other in zip(among_all, among_own, strict=True)]
-    by_turn = turn_differences(episodes, rewards, config.baseline) if config.turn else [[0.0] * len(r.path) for r in episodes]
+    by_turn = (
+        turn_differences(episodes, rewards, config.baseline) if config.turn else [[0.0] * len(r.path) for r in episodes]
+    )
     spread = divisor(rewards, config.scale)
     return [[own + config.turn * turn / spread for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
 
@@ -91,7 +100,8 @@ def divisor(rewards: Sequence[float], scale: Scale) -> float:
 
 
 def _subtrees(episodes: Sequence[Episode], trees: int) -> Iterator[list[int]]:
-    """Yields the numbers of the rollouts of each tree. Branches at the opening, which all trees share, are dealt out in turn."""
+    """Yields the numbers of the rollouts of each tree.
+    Branches at the opening, which all trees share, are dealt out in turn."""
     found: dict[int, list[int]] = {}
     for index, episode in enumerate(episodes):
         place = episode.tree.root.children.index(episode.path[0].id)
@@ -105,14 +115,18 @@ def differ(rewards: Sequence[float]) -> bool:
 
 
 def compared(rewards: Sequence[float], baseline: Baseline) -> list[float]:
-    """Returns each reward's difference to the baseline: r - mean(r), or r - mean of the others, which is n / (n - 1) times as much."""
+    """Returns each reward's difference to the baseline: r - mean(r), or r - mean of the others, which is n / (n - 1)
+    times as much."""
     mean = fmean(rewards)
     factor = len(rewards) / (len(rewards) - 1) if baseline is Baseline.others and len(rewards) > 1 else 1.0
     return [(reward - mean) * factor for reward in rewards]
 
 
-def turn_differences(episodes: Sequence[Episode], rewards: Sequence[float], baseline: Baseline = Baseline.mean) -> list[list[float]]:
-    """Returns, for each turn, the mean reward of the rollouts that took its action there minus that of all rollouts that were there.
+def turn_differences(
+    episodes: Sequence[Episode], rewards: Sequence[float], baseline: Baseline = Baseline.mean
+) -> list[list[float]]:
+    """Returns, for each turn, the mean reward of the rollouts that took its action there minus that of all rollouts
+    that were there.
 
     Rollouts that took the same actions so far are in the same state, whether they share nodes of a tree or not; a turn
     that could not be read counts as an action of its own. This is the step advantage of GiGPO (arXiv
@@ -138,6 +152,10 @@ def turn_differences(episodes: Sequence[Episode], rewards: Sequence[float], base
         found.append([])
         for state, step in own:
             everyone, same = there[state], taken[step]
-            factor = len(everyone) / (len(everyone) - len(same)) if baseline is Baseline.others and len(everyone) > len(same) else 1.0
+            factor = (
+                len(everyone) / (len(everyone) - len(same))
+                if baseline is Baseline.others and len(everyone) > len(same)
+                else 1.0
+            )
             found[-1].append((fmean(same) - fmean(everyone)) * factor)
     return found

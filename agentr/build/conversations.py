@@ -1,11 +1,12 @@
 """Converts conversations between text and token ids.
 
-From text: the opening is rendered with the chat template, then come turns with bridges between them, as in a tree. From ids: the reader
-finds the template's tokens between the contents and decodes the contents. Ids made from text by the tokenizer are converted back exactly;
-ids that a policy sampled may spell the same text in other tokens, and text does not keep that spelling.
+From text: the opening is rendered with the chat template, then come turns with bridges between them, as in a tree. From
+ids: the reader finds the template's tokens between the contents and decodes the contents. Ids made from text by the
+tokenizer are converted back exactly; ids that a policy sampled may spell the same text in other tokens, and text does
+not keep that spelling.
 
-Rows and pairs as messages are `SpokenRow` and `SpokenPair`; `by_turn` and `parting` make rows of one trained turn of them, whose loss mask
-is a prompt and an answer.
+Rows and pairs as messages are `SpokenRow` and `SpokenPair`; `by_turn` and `parting` make rows of one trained turn of
+them, whose loss mask is a prompt and an answer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _MARKS = (("content 7c1f a", "other 7c1f z"), ("words 7c1f b", "more 7c1f y"))
 _OPENINGS: tuple[tuple[Role, ...], ...] = (("user",), ("system", "user"))
 
 
-def answers(codec: ChatCodec, turns: Sequence[Message], trained: Sequence[bool]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def answers(
+    codec: ChatCodec, turns: Sequence[Message], trained: Sequence[bool]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns ids and loss mask, both of shape [L], of turns that begin and end with a turn of the agent.
 
     Args:
@@ -36,7 +39,11 @@ def answers(codec: ChatCodec, turns: Sequence[Message], trained: Sequence[bool])
     mask: list[int] = []
     for position, (turn, target) in enumerate(zip(turns, trained, strict=True)):
         own = position % 2 == 0
-        part = codec.turn(turn.content) if own else codec.bridge(turn.content, role="tool" if turn.role == "tool" else "user")
+        part = (
+            codec.turn(turn.content)
+            if own
+            else codec.bridge(turn.content, role="tool" if turn.role == "tool" else "user")
+        )
         ids += part
         mask += [int(own and target)] * len(part)
     return tuple(ids), tuple(mask)
@@ -71,7 +78,9 @@ class Frame:
         others = [encode([*marks[:i], _MARKS[i][1], *marks[i + 1 :]]) for i in range(contents)]
         starts = [len(ids) - _shared(ids[::-1], other[::-1]) for other in others]
         ends = [_shared(ids, other) for other in others]
-        texts = [codec.decode(ids[end:start]).partition(mark) for start, end, mark in zip(starts, ends, marks, strict=True)]
+        texts = [
+            codec.decode(ids[end:start]).partition(mark) for start, end, mark in zip(starts, ends, marks, strict=True)
+        ]
         pieces = [ids[start:end] for start, end in zip([0, *starts], [*ends, len(ids)], strict=True)]
         return cls(pieces, [(before, after) for before, _, after in texts])
 
@@ -96,10 +105,12 @@ class ConversationReader:
                 self._openings.append((roles, Frame.of(codec, prompt, len(roles))))
             except ModelError:  # the template has no place for a system message, so no prompt holds one
                 continue
-        # Some templates write a system message into the user's turn, others one of their own: what says more is looked for first.
+        # Some templates write a system message into the user's turn, others one of their own: what says more is looked
+        # for first.
         self._openings.sort(key=lambda opening: -len(opening[1].pieces[0]))
         self._bridges: dict[Answerer, Frame] = {
-            role: Frame.of(codec, lambda contents, role=role: codec.bridge(contents[0], role=role), 1) for role in codec.answerers
+            role: Frame.of(codec, lambda contents, role=role: codec.bridge(contents[0], role=role), 1)
+            for role in codec.answerers
         }
 
     def conversation(self, ids: Sequence[int]) -> list[Passage]:
@@ -113,7 +124,8 @@ class ConversationReader:
             if found is not None:
                 return found
         raise DataError(
-            f"these ids are no conversation of {self.codec.name}: they begin {self.codec.decode(ids[:20], special=True)!r}",
+            f"these ids are no conversation of {self.codec.name}: they begin "
+            f"{self.codec.decode(ids[:20], special=True)!r}",
             hint="Export with the model that the dataset was made for.",
         )
 
@@ -149,7 +161,8 @@ class ConversationReader:
         return found
 
     def _followed(self, ids: list[int], start: int) -> tuple[int, Passage, int] | None:
-        """Returns where a turn ends, what is observed after it, and where the next turn begins; None for a last turn."""
+        """Returns where a turn ends, what is observed after it, and where the next turn begins; None for a last
+        turn."""
         ways: list[tuple[int, int, Passage, int]] = []
         for role, frame in self._bridges.items():
             before, after = [self.codec.end_id, *frame.pieces[0]], frame.pieces[1]
@@ -159,12 +172,14 @@ class ConversationReader:
             if close >= 0:
                 text = self.codec.heard(role, frame.content(self.codec.decode(ids[seen:close]), 0))
                 ways.append((end, -seen, Passage(Message(role, text), seen, close), following))
-        # What a tool answers may begin as a user's message does, and then say more: the longer beginning is the one that is there.
+        # What a tool answers may begin as a user's message does, and then say more: the longer beginning is the one
+        # that is there.
         end, _, passage, following = min(ways, key=lambda way: way[:2], default=(0, 0, None, 0))
         return None if passage is None else (end, passage, following)
 
     def _before_turn(self, ids: list[int], piece: list[int], start: int) -> tuple[int, int]:
-        """Finds what stands before a turn of the agent: as in a prompt, or as before an earlier turn without its reasoning."""
+        """Finds what stands before a turn of the agent: as in a prompt, or as before an earlier turn without its
+        reasoning."""
         hiding = self.codec.hiding
         forms = [piece] if hiding is None or not hiding.opened else [piece, [*piece[: -hiding.opened], *hiding.instead]]
         found = [(at, at + len(form)) for form in forms if (at := _find(ids, form, start)) >= 0]
@@ -217,7 +232,10 @@ class SpokenRow:
     @property
     def has_context(self) -> bool:
         """Whether a turn of the agent is no target."""
-        return any(message.role == "assistant" and not target for message, target in zip(self.messages, self.trained, strict=True))
+        return any(
+            message.role == "assistant" and not target
+            for message, target in zip(self.messages, self.trained, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -271,7 +289,9 @@ def spoken_pair(pair: Preference, reader: ConversationReader) -> SpokenPair:
     ids = tuple(reader.codec.prompt(prompt)), made[0][0], made[1][0]
     masks = made[0][1], made[1][1]
     respelled = ids != (pair.prompt_ids, pair.chosen_ids, pair.rejected_ids)
-    reasoned = any(_reasoned(side, mask) for side, mask in zip(sides, (pair.chosen_mask, pair.rejected_mask), strict=True))
+    reasoned = any(
+        _reasoned(side, mask) for side, mask in zip(sides, (pair.chosen_mask, pair.rejected_mask), strict=True)
+    )
     return SpokenPair(prompt, chosen, rejected, respelled, masks != (pair.chosen_mask, pair.rejected_mask), reasoned)
 
 
@@ -297,7 +317,8 @@ def parting(pair: Preference, reader: ConversationReader) -> Preference | None:
             return None
         if better.message != worse.message:
             (chosen, chosen_mask), (rejected, rejected_mask) = (
-                (ids[p.start : p.end + 1], mask[p.start : p.end + 1]) for (ids, mask), p in zip(sides, (better, worse), strict=True)
+                (ids[p.start : p.end + 1], mask[p.start : p.end + 1])
+                for (ids, mask), p in zip(sides, (better, worse), strict=True)
             )
             if not any(chosen_mask) or not any(rejected_mask):
                 return None

@@ -25,8 +25,9 @@ Mix = Callable[[Sequence[Kept], Keep], tuple[Sequence[Kept], Counter[str]]]
 
 #: What to do about a round without rows.
 _HINT = (
-    "If the policy solves nothing yet, train it first (warm_start.train: more steps, another learning_rate, until its loss is low). Else "
-    "give the search more width or iterations, or lower the thresholds of the method (method.*), or choose easier tasks (collect.tasks)."
+    "If the policy solves nothing yet, train it first (warm_start.train: more steps, another learning_rate, until its "
+    "loss is low). Else give the search more width or iterations, or lower the thresholds of the method (method.*), or "
+    "choose easier tasks (collect.tasks)."
 )
 _TOO_LONG = "longer than build.max_length"
 
@@ -67,7 +68,9 @@ def write_dataset(
             if not own:
                 reasons = ", ".join(f"{n} x {why}" for why, n in dropped.reasons.items()) or "no success"
                 longest = max(dropped.reasons, key=lambda why: dropped.reasons[why], default="") == _TOO_LONG
-                raise NoRows(f"{source} gave no row to train on: {reasons}", hint="Raise build.max_length." if longest else hint)
+                raise NoRows(
+                    f"{source} gave no row to train on: {reasons}", hint="Raise build.max_length." if longest else hint
+                )
             rows, refused = mix(own, spool.keep) if mix is not None else (own, Counter[str]())
             used = set(rows)
             for kept in own:
@@ -75,7 +78,12 @@ def write_dataset(
                     dropped.drop(Dropped(spool.read(kept).provenance, "left out of the mixture"))
         tasks = len({kept.tree for kept in own if kept in used})
         context: dict[str, int] = {}  # is filled while the rows are written, before the manifest is
-        counts = {"dropped": dict(dropped.reasons + refused), "dropped_footer": dropped.footer, "tasks": tasks, "context": context}
+        counts = {
+            "dropped": dict(dropped.reasons + refused),
+            "dropped_footer": dropped.footer,
+            "tasks": tasks,
+            "context": context,
+        }
         return write_rows(folder, _count_context(map(spool.read, rows), context), **counts, **about)
 
 

@@ -1,17 +1,21 @@
 """Parses files of trajectories and preference pairs that other tools write, as text without tokens.
 
-- ``eto-sft``: ETO's demonstrations, ``{"id", "conversations": [{"from": "human" or "gpt", "value"}]}``: instruction, "OK", task, turns.
-- ``eto-dpo``: ETO's pairs, ``{"id", "prompt": [...], "chosen": [...], "rejected": [...]}`` of such turns. A prompt or a side may also be
-  a text, and a side may repeat the prompt; without ``prompt`` it is what the sides begin with together, as in TRL's sets.
-- ``sharegpt``: ``{"conversations": [...]}``. ``prompt`` and ``completion`` may stand for it: then only the completion is trained on. With
-  ms-swift's ``rejected_response`` or ``rejected_messages`` it is a pair.
-- ``llamafactory``: LLaMA-Factory's ranking sets, ``instruction``, ``input``, ``history``, ``chosen``, ``rejected`` (alpaca) or
-  ``conversations``, ``chosen``, ``rejected`` (sharegpt). Without sides they are sequences: the answer is ``output``, or the last turn.
+- ``eto-sft``: ETO's demonstrations, ``{"id", "conversations": [{"from": "human" or "gpt", "value"}]}``: instruction,
+  "OK", task, turns.
+- ``eto-dpo``: ETO's pairs, ``{"id", "prompt": [...], "chosen": [...], "rejected": [...]}`` of such turns. A prompt or a
+  side may also be a text, and a side may repeat the prompt; without ``prompt`` it is what the sides begin with
+  together, as in TRL's sets.
+- ``sharegpt``: ``{"conversations": [...]}``. ``prompt`` and ``completion`` may stand for it: then only the completion
+  is trained on. With ms-swift's ``rejected_response`` or ``rejected_messages`` it is a pair.
+- ``llamafactory``: LLaMA-Factory's ranking sets, ``instruction``, ``input``, ``history``, ``chosen``, ``rejected``
+  (alpaca) or ``conversations``, ``chosen``, ``rejected`` (sharegpt). Without sides they are sequences: the answer is
+  ``output``, or the last turn.
 - ``trl``: ``{"input_ids", "labels"}``, tokens of the model itself.
 
-Everywhere a turn may be ``{"role", "content"}`` in place of ``{"from", "value"}``, other names may stand for ``conversations``, ``system``
-may hold the system message, ``tools`` the tools that are offered, and a turn may say whether it is trained on (`_MARKS`). A key that is not
-known is refused: it may say that a turn is context, or an answer a bad one.
+Everywhere a turn may be ``{"role", "content"}`` in place of ``{"from", "value"}``, other names may stand for
+``conversations``, ``system`` may hold the system message, ``tools`` the tools that are offered, and a turn may say
+whether it is trained on (`_MARKS`). A key that is not known is refused: it may say that a turn is context, or an answer
+a bad one.
 """
 
 from __future__ import annotations
@@ -45,17 +49,23 @@ _FORMS = [
     {"conversations"},
     *({start, end} for start, end in (("prompt", "completion"), ("instruction", "output"))),
     *({"conversations", side} for side in ("rejected_response", "rejected_messages")),
-    *({*start, "chosen", "rejected"} for start in ((), ("prompt",), ("instruction",), ("conversations",), ("prompt", "conversations"))),
+    *(
+        {*start, "chosen", "rejected"}
+        for start in ((), ("prompt",), ("instruction",), ("conversations",), ("prompt", "conversations"))
+    ),
 ]
-#: How turns are marked, and the value that says that one is learnt: agentr, ms-swift; OpenAI, Mistral; Axolotl; verl; slime; torchtune.
-_MARKS = dict.fromkeys(("loss", "weight", "train", "training", "trainable", "loss_mask", "step_loss_mask"), True) | {"masked": False}
+#: How turns are marked, and the value that says that one is learnt: agentr, ms-swift; OpenAI, Mistral; Axolotl; verl;
+#: slime; torchtune.
+_MARKS = dict.fromkeys(("loss", "weight", "train", "training", "trainable", "loss_mask", "step_loss_mask"), True) | {
+    "masked": False
+}
 #: How tools mark an answer that is not to be imitated: TRL and ms-swift; LLaMA-Factory.
 _LABELS = frozenset({"label", "kto_tag"})
 #: Keys that say nothing about what is learnt, of an entry and of a turn.
 _NOT_READ = frozenset(
-    "kind task split uuid idx index prompt_id conversation_id source dataset data_source subset category domain lang language model "
-    "generator metadata meta extra_info tags timestamp created_at url title score_chosen score_rejected task_num revise high_log low_log "
-    "task_description revise_feedback".split()
+    "kind task split uuid idx index prompt_id conversation_id source dataset data_source subset category domain lang "
+    "language model generator metadata meta extra_info tags timestamp created_at url title score_chosen score_rejected "
+    "task_num revise high_log low_log task_description revise_feedback".split()
 )
 _NOT_READ_OF_TURNS = frozenset({"id", "name", "tool_call_id", "timestamp", "metadata"})
 #: Entries by which an opening is recognised.
@@ -68,7 +78,8 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class ImportedTurn:
-    """A message, whether it is trained on (None if the file does not say), and the calls of tools in it: name and arguments."""
+    """A message, whether it is trained on (None if the file does not say), and the calls of tools in it: name and
+    arguments."""
 
     message: Message
     loss: bool | None = None
@@ -128,11 +139,14 @@ def acknowledged(entries: Sequence[Any]) -> bool:
     return all(map(begins, entries[:_LOOKED_AT]))
 
 
-def parse_entry(entry: Any, opened: bool, notes: Counter[str]) -> list[ImportedTurn] | ImportedPair | ImportedTokens | LeftOut:
+def parse_entry(
+    entry: Any, opened: bool, notes: Counter[str]
+) -> list[ImportedTurn] | ImportedPair | ImportedTokens | LeftOut:
     """Parses one entry.
 
     Args:
-        opened: Whether the first turn of the agent in a conversation is an acknowledgement, which is context if the file does not say.
+        opened: Whether the first turn of the agent in a conversation is an acknowledgement, which is context if the
+            file does not say.
         notes: Counts what of entries is not read.
 
     Returns:
@@ -263,7 +277,9 @@ def _same(one: list[ImportedTurn], other: list[ImportedTurn]) -> int:
 
 
 def _tokens(ids: Any, labels: Any) -> ImportedTokens:
-    if not all(isinstance(part, list) and all(type(i) is int for i in part) for part in (ids, labels)) or len(ids) != len(labels):
+    if not all(isinstance(part, list) and all(type(i) is int for i in part) for part in (ids, labels)) or len(
+        ids
+    ) != len(labels):
         raise ValueError("input_ids and labels are lists of whole numbers, of the same length")
     if any(label not in (-100, i) for i, label in zip(ids, labels, strict=True)):
         raise ValueError("a label is the token itself, or -100 for context")

@@ -1,17 +1,20 @@
 """Exports datasets in the formats of other trainers, and counts what a format does not carry.
 
-- ``messages``: JSON lines with turns as ``{"role", "content"}``, as TRL, Unsloth, Axolotl and others read them: ``messages`` for sequences,
-  ``prompt``, ``chosen`` and ``rejected`` for pairs, ``prompt`` and ``completion`` for sequences turn by turn.
+- ``messages``: JSON lines with turns as ``{"role", "content"}``, as TRL, Unsloth, Axolotl and others read them:
+  ``messages`` for sequences, ``prompt``, ``chosen`` and ``rejected`` for pairs, ``prompt`` and ``completion`` for
+  sequences turn by turn.
 - ``trl``: JSON lines of ``{"input_ids", "labels"}``, masked by token: exactly what agentr's own trainer sees.
 - ``sharegpt``: a JSON list of ``{"id", "conversations": [{"from", "value", "loss"}]}`` (FastChat).
 - ``llamafactory``: LLaMA-Factory's sharegpt form, for sequences and for pairs of one turn.
 - ``verl``: a table (Parquet) for verl's fine-tuning on conversations: ``messages``, and ``extra_info``.
 - ``eto-sft``, ``eto-dpo``: ETO's JSON lists of demonstrations and of pairs.
-- ``agent_r``: the original's JSON lines (``task_num``, ``revise_log``, ``high_log``, ``low_log``, ...) for its ``--data_type`` files.
+- ``agent_r``: the original's JSON lines (``task_num``, ``revise_log``, ``high_log``, ``low_log``, ...) for its
+  ``--data_type`` files.
 
-All but ``trl`` are texts, decoded from the token ids, so they have every row, whatever it was made from. ``loss`` says which turns of the
-agent are trained on, where there is a place for it. `agentr.build.imports` reads them back, to the same ids and masks if the tokenizer
-spells the text as the policy did. Trees are exported by `agentr.build.export_trees`.
+All but ``trl`` are texts, decoded from the token ids, so they have every row, whatever it was made from. ``loss`` says
+which turns of the agent are trained on, where there is a place for it. `agentr.build.imports` reads them back, to the
+same ids and masks if the tokenizer spells the text as the policy did. Trees are exported by
+`agentr.build.export_trees`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agentr.build.conversations import ConversationReader, SpokenPair, SpokenRow, by_turn, parting, spoken_pair, spoken_row
+from agentr.build.conversations import (
+    ConversationReader,
+    SpokenPair,
+    SpokenRow,
+    by_turn,
+    parting,
+    spoken_pair,
+    spoken_row,
+)
 from agentr.build.exported import Exported
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
@@ -56,34 +67,46 @@ FindTree = Callable[[Provenance], Tree | None]
 SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system", "tool": "observation"}
 
 _RESPELLED = "are spelled in other tokens by the tokenizer than by the policy"
-_PARTIAL = "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not say"
-_REASONED = "have targets that begin with reasoning that is context (build.train_on_reasoning=false), which text does not say"
+_PARTIAL = (
+    "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not say"
+)
+_REASONED = (
+    "have targets that begin with reasoning that is context (build.train_on_reasoning=false), which text does not say"
+)
 #: What a format does not carry of rows in which a turn of the agent is context.
 _CONTEXT = {
-    "messages": 'have turns of the agent that are context ("loss": false): Axolotl looks at that (message_field_training: loss), '
+    "messages": 'have turns of the agent that are context ("loss": false): Axolotl looks '
+    "at that (message_field_training: "
+    "loss), "
     "TRL and others train on them; --per-turn writes an entry for each trained turn",
-    "llamafactory": "have turns of the agent that are context, and LLaMA-Factory trains on them; --per-turn writes an entry for each "
+    "llamafactory": "have turns of the agent that are context, and LLaMA-Factory trains on "
+    "them; --per-turn writes an entry for "
+    "each "
     "trained turn",
     "verl": "have turns of the agent that are context, and verl trains on them",
 }
 _CONTEXT_BY_KEY = 'have turns of the agent that are context ("loss": false): who does not look at that trains on them'
 _MASK_HISTORY = "have earlier turns of the agent: set mask_history: true, or LLaMA-Factory trains on them, too"
 _OBSERVATIONS = (
-    "have sides of several turns: TRL counts the observations between them as the agent's, Axolotl reads the last turn alone; "
-    "--per-turn writes the turns in which the sides part"
+    "have sides of several turns: TRL counts the observations between them as the agent's, Axolotl reads the last turn "
+    "alone; --per-turn writes the turns in which the sides part"
 )
 _ONE_ANSWER = (
-    "a side of several turns, and LLaMA-Factory's ranking sets have one answer on each side; --per-turn writes the turns in which the "
-    "sides part, --format eto-dpo or messages whole sides"
+    "a side of several turns, and LLaMA-Factory's ranking sets have one answer on each side; --per-turn writes the "
+    "turns in which the sides part, --format eto-dpo or messages whole sides"
 )
 _PARTED = "are the turns in which the sides part: what comes after them is not there"
 _NOT_PARTING = "no turn in which the sides part is a target on both"
 #: What becomes of the tools that an agent was offered; readers of ``messages`` look at them.
 _TOOLS = {
-    "llamafactory": 'offer tools: dataset_info.json needs "tools": "tools", and LLaMA-Factory writes them in its template\'s way',
+    "llamafactory": (
+        'offer tools: dataset_info.json needs "tools": "tools", and LLaMA-Factory writes them in its template\'s way'
+    ),
     "verl": "offer tools, which are not there: a table would fill up their schemas with nulls",
     "agent_r": "offer tools, for which the format has no place",
-    **dict.fromkeys(("sharegpt", "eto-sft", "eto-dpo"), "offer tools: who does not look at that key trains without them"),
+    **dict.fromkeys(
+        ("sharegpt", "eto-sft", "eto-dpo"), "offer tools: who does not look at that key trains without them"
+    ),
 }
 _FACTS = "have log-probabilities, returns or other facts of how they were made, for which the format has no place"
 _EMPTY = "have empty turns of the agent, which 'agentr import' leaves out where nothing says that they are learnt"
@@ -91,14 +114,20 @@ _NO_TREE = "do not say which tree they were made from: high_log, low_log and rev
 
 
 def export_rows(
-    path: Path, rows: Iterable[Any], codec: ChatCodec | None, kind: str, *, per_turn: bool = False, find: FindTree | None = None
+    path: Path,
+    rows: Iterable[Any],
+    codec: ChatCodec | None,
+    kind: str,
+    *,
+    per_turn: bool = False,
+    find: FindTree | None = None,
 ) -> Exported:
     """Writes a dataset, of trees or imported, in another tool's format, a row at a time.
 
     Args:
         codec: Of the dataset's tokenizer; ``trl`` does without.
-        per_turn: Write an entry for each trained turn: the conversation up to it, and the turn; of pairs, the turns in which the sides
-            part. What was a loss mask is a prompt and an answer then.
+        per_turn: Write an entry for each trained turn: the conversation up to it, and the turn; of pairs, the turns in
+            which the sides part. What was a loss mask is a prompt and an answer then.
         find: Gives the tree that a row was made from, for what ``agent_r`` says of a revision besides its texts.
 
     Raises:
@@ -107,7 +136,9 @@ def export_rows(
     if kind not in FORMATS:
         raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join(FORMATS)}.")
     if per_turn and kind not in PER_TURN:
-        raise DataError(f"the format {kind} has no form for one turn", hint=f"Formats that have: {', '.join(PER_TURN)}.")
+        raise DataError(
+            f"the format {kind} has no form for one turn", hint=f"Formats that have: {', '.join(PER_TURN)}."
+        )
     coming = iter(rows)
     first = next(coming, None)
     rows = itertools.chain(() if first is None else (first,), coming)
@@ -127,7 +158,10 @@ def _check_place(row: Any, kind: str) -> None:
     if row is None or (isinstance(row, FORMATS[kind]) and not isinstance(row, Rollout)):
         return
     if isinstance(row, Rollout):
-        raise DataError("the dataset holds rollouts with advantages, which no format has a place for", hint="Read it with agentr.open.")
+        raise DataError(
+            "the dataset holds rollouts with advantages, which no format has a place for",
+            hint="Read it with agentr.open.",
+        )
     fitting = [name for name, types in FORMATS.items() if isinstance(row, types)]
     what = "preferences" if isinstance(row, Preference) else "sequences"
     raise DataError(f"the format {kind} has no place for {what}.", hint=f"Formats that have: {', '.join(fitting)}.")
@@ -136,7 +170,10 @@ def _check_place(row: Any, kind: str) -> None:
 def _labelled(row: Row, made: Exported) -> dict[str, Any]:
     made.written[row.provenance.kind] += 1
     _count_facts(row, "trl", made)
-    return {"input_ids": row.input_ids, "labels": [i if m else -100 for i, m in zip(row.input_ids, row.loss_mask, strict=True)]}
+    return {
+        "input_ids": row.input_ids,
+        "labels": [i if m else -100 for i, m in zip(row.input_ids, row.loss_mask, strict=True)],
+    }
 
 
 def _count_facts(row: Row | Preference, kind: str, made: Exported) -> None:
@@ -158,7 +195,8 @@ class _Writer:
 
     @cached_property
     def tools(self) -> dict[str, Any]:
-        """What an entry says of the tools that the agent was offered: schemas; as one text where LLaMA-Factory's form has a text."""
+        """What an entry says of the tools that the agent was offered: schemas; as one text where LLaMA-Factory's form
+        has a text."""
         calls = self.reader.codec.calls
         if calls is None or self.kind in ("verl", "agent_r"):
             return {}
@@ -185,7 +223,9 @@ class _Writer:
         kind, said = row.provenance.kind, spoken_row(row, self.reader)
         self._count(row, said)
         unmarked = self.kind == "verl" or (self.kind == "messages" and self.per_turn)
-        if unmarked and any(target and not m.content.strip() for target, m in zip(said.trained, said.messages, strict=True)):
+        if unmarked and any(
+            target and not m.content.strip() for target, m in zip(said.trained, said.messages, strict=True)
+        ):
             self.made.changed[_EMPTY][kind] += 1
         if self.per_turn:
             if self.kind == "llamafactory" and said.has_context:
@@ -203,7 +243,12 @@ class _Writer:
             return {**about, "messages": _turns(said.messages, said.trained)}
         conversation = _turns(said.messages, said.trained, sharegpt=True)
         if self.kind == "sharegpt":
-            return {**about, "id": f"{kind}_{number}", "task": task_id(row.provenance.tree), "conversations": conversation}
+            return {
+                **about,
+                "id": f"{kind}_{number}",
+                "task": task_id(row.provenance.tree),
+                "conversations": conversation,
+            }
         return {**about, **({"conversations": conversation} if self.kind == "eto-sft" else _with_system(conversation))}
 
     def _pair(self, number: int, pair: Preference) -> dict[str, Any] | None:
@@ -221,10 +266,18 @@ class _Writer:
         self._count(pair, said)
         if self.kind == "messages" and said.has_observations:
             self.made.changed[_OBSERVATIONS][kind] += 1
-        turns = {key: _turns(getattr(said, key), sharegpt=self.kind != "messages") for key in ("prompt", "chosen", "rejected")}
+        turns = {
+            key: _turns(getattr(said, key), sharegpt=self.kind != "messages")
+            for key in ("prompt", "chosen", "rejected")
+        }
         if self.kind != "llamafactory":
             return {**about, **turns}
-        return {**about, **_with_system(turns["prompt"]), "chosen": turns["chosen"][0], "rejected": turns["rejected"][0]}
+        return {
+            **about,
+            **_with_system(turns["prompt"]),
+            "chosen": turns["chosen"][0],
+            "rejected": turns["rejected"][0],
+        }
 
     def _count(self, row: Row | Preference, said: SpokenRow | SpokenPair) -> None:
         kind = row.provenance.kind
@@ -241,7 +294,11 @@ class _Writer:
 
     def _agent_r(self, row: Row, said: SpokenRow) -> dict[str, Any]:
         made, revised = row.provenance, row.provenance.kind == "revision"
-        entry: dict[str, Any] = {"task_num": task_id(made.tree), "revise_log": _turns(said.messages, said.trained), "revise": revised}
+        entry: dict[str, Any] = {
+            "task_num": task_id(made.tree),
+            "revise_log": _turns(said.messages, said.trained),
+            "revise": revised,
+        }
         tree = self.find(made) if revised else None
         if tree is None:
             if revised:
@@ -254,7 +311,12 @@ class _Writer:
                 break
         entry["task_description"] = tree.messages[-1].content
         entry["revise_feedback"] = [
-            {"revision_feedback": n.verdict.reason or "", "action": n.action, "obs": n.observation, "judgement": n.verdict.rating.value}
+            {
+                "revision_feedback": n.verdict.reason or "",
+                "action": n.action,
+                "obs": n.observation,
+                "judgement": n.verdict.rating.value,
+            }
             for n in (tree.nodes[i] for i in made.nodes if i >= 0)
             if n.verdict is not None
         ]
@@ -267,7 +329,9 @@ def _about(number: int, row: Row | Preference) -> dict[str, Any]:
     return about | ({"reward": float(reward)} if isinstance(reward, int | float) else {})
 
 
-def _turns(messages: Sequence[Message], trained: Sequence[bool] | None = None, *, sharegpt: bool = False) -> list[dict[str, Any]]:
+def _turns(
+    messages: Sequence[Message], trained: Sequence[bool] | None = None, *, sharegpt: bool = False
+) -> list[dict[str, Any]]:
     """Returns messages as entries have them; if ``trained`` says which are targets, with that of the agent's turns."""
     who, what = ("from", "value") if sharegpt else ("role", "content")
     said = [{who: SPEAKERS[m.role] if sharegpt else m.role, what: m.content} for m in messages]

@@ -1,7 +1,9 @@
-"""Exports trees: Agent-R's nested ``search_results_*.json``, for its ``path_collection.py``, and demonstrations as conversations.
+"""Exports trees: Agent-R's nested ``search_results_*.json``, for its ``path_collection.py``, and demonstrations as
+conversations.
 
-``path_collection.py`` sorts the files of its folder by the number in their names, begins each conversation with the messages of the root,
-and takes the fourth message for the description of the task: a system message, the instruction and its acknowledgement come before it.
+``path_collection.py`` sorts the files of its folder by the number in their names, begins each conversation with the
+messages of the root, and takes the fourth message for the description of the task: a system message, the instruction
+and its acknowledgement come before it.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _NO_SEARCH = "the tree holds no turn that a policy searched"
 def export_trees(folder: Path, trees: Iterable[Tree]) -> Exported:
     """Writes each tree as the original's ``search_results_<number>.json``; ``tasks.jsonl`` says which task a number is.
 
-    A task of AgentGym keeps its number if it is free. Turns that no policy searched are left out and counted: those of revisions and of
-    experts, and what was taken over from other trees.
+    A task of AgentGym keeps its number if it is free. Turns that no policy searched are left out and counted: those of
+    revisions and of experts, and what was taken over from other trees.
 
     Raises:
         DataError: The folder is a file, or holds other ``.json`` files, which ``path_collection.py`` would read, too.
@@ -39,7 +41,10 @@ def export_trees(folder: Path, trees: Iterable[Tree]) -> Exported:
     if folder.is_file():
         raise DataError(f"{folder} is a file, and each tree becomes one", hint="Name a folder.")
     if any(folder.glob("*.json")):
-        raise DataError(f"{folder} holds .json files already, and path_collection.py reads all that it finds", hint="Name another folder.")
+        raise DataError(
+            f"{folder} holds .json files already, and path_collection.py reads all that it finds",
+            hint="Name another folder.",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     made, tasks, used, free = Exported(folder, "tree"), [], set[int](), 0
     for tree in trees:
@@ -94,7 +99,9 @@ def original_node(tree: Tree, node: Node) -> dict[str, Any]:
         "env_score": node.reward,
         "disaster": False,
         "state": [{"role": m.role, "content": m.content} for m in state],
-        "children": [original_node(tree, tree.nodes[c]) for c in node.children if tree.nodes[c].origin is Origin.POLICY],
+        "children": [
+            original_node(tree, tree.nodes[c]) for c in node.children if tree.nodes[c].origin is Origin.POLICY
+        ],
     }
 
 
@@ -107,15 +114,17 @@ def _opening(messages: tuple[Message, ...]) -> list[Message]:
 
 
 def export_demonstrations(path: Path, trees: Iterable[Tree]) -> int:
-    """Writes the successful path of each tree of an EXPERT stage and returns their number: JSON lines of ``{"id", "split", "reward",
-    "conversations"}``, the conversations as ShareGPT has them. Trees without a success are left out."""
+    """Writes the successful path of each tree of an EXPERT stage and returns their number: JSON lines of ``{"id",
+    "split", "reward", "conversations"}``, the conversations as ShareGPT has them. Trees without a success are left
+    out."""
     return write_lines(path, (entry for tree in trees for entry in _demonstrations(tree)))
 
 
 def _demonstrations(tree: Tree) -> Iterator[dict[str, Any]]:
     for leaf in tree.successes():
         conversation: list[dict[str, Any]] = [
-            {"from": SPEAKERS[m.role], "value": m.content, **({"loss": False} if m.role == "assistant" else {})} for m in tree.messages
+            {"from": SPEAKERS[m.role], "value": m.content, **({"loss": False} if m.role == "assistant" else {})}
+            for m in tree.messages
         ]
         for node in tree.path(leaf.id):
             conversation.append({"from": "gpt", "value": node.text, "loss": True})

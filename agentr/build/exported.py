@@ -1,4 +1,5 @@
-"""What an export came to: what it wrote, what it left out, and what the reader of a format does not get of what is there."""
+"""What an export came to: what it wrote, what it left out, and what the reader of a format does not get of what is
+there."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def make_place(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise DataError(f"{path} cannot be written: {error.filename} is a file, not a folder", hint="Name another place.") from error
+        raise DataError(
+            f"{path} cannot be written: {error.filename} is a file, not a folder", hint="Name another place."
+        ) from error
 
 
 @dataclass

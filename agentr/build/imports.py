@@ -1,4 +1,5 @@
-"""Imports trajectories and preference pairs from files of other tools as rows. `agentr.build.entries` describes the formats.
+"""Imports trajectories and preference pairs from files of other tools as rows.
+`agentr.build.entries` describes the formats.
 
 An entry that cannot be read is an error; an entry that can be read and not trained on is left out and counted.
 """
@@ -43,17 +44,20 @@ def import_file(
     dialect: Dialect | None = Dialect.auto,
     notes: Counter[str] | None = None,
 ) -> tuple[list[Row] | list[Preference], Counter[str]]:
-    """Reads the rows of a file (a JSON list, JSON lines or Parquet), and counts the entries that were left out, by reason.
+    """Reads the rows of a file (a JSON list, JSON lines or Parquet), and counts the entries that were left out, by
+    reason.
 
     Args:
         format: One of ``agentr.build.entries.FORMATS``, or ``auto`` for whatever form an entry has.
         max_length: Entries with more tokens are left out; of a pair, those whose longer side has more.
         kind: The rows' kind in their provenance.
-        dialect: How the model writes calls of the tools that an entry offers; None leaves out entries that offer others than ``codec``.
+        dialect: How the model writes calls of the tools that an entry offers; None leaves out entries that offer others
+            than ``codec``.
         notes: Counts what of entries is not read.
 
     Raises:
-        DataError: The file is missing or not in the format, or holds both conversations and pairs; the error names the entry.
+        DataError: The file is missing or not in the format, or holds both conversations and pairs; the error names the
+            entry.
         ModelError: An entry offers tools, and the model's chat template has no place for them.
     """
     rows: list[Any] = []
@@ -78,9 +82,11 @@ def import_file(
 
 
 def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
-    """Reads the agent's turns in files of expert trajectories, by the id of the task; of several with one id the first counts.
+    """Reads the agent's turns in files of expert trajectories, by the id of the task; of several with one id the first
+    counts.
 
-    Turns that the file marks as not trained on are included, unless they come before the first trained turn: those belong to the opening.
+    Turns that the file marks as not trained on are included, unless they come before the first trained turn: those
+    belong to the opening.
 
     Raises:
         DataError: As `import_file`, or a file holds pairs, or an entry has no id.
@@ -91,7 +97,9 @@ def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
             if isinstance(found, LeftOut):
                 continue
             if not isinstance(found, list):
-                raise DataError(f"{path} holds no conversations, and expert trajectories are wanted", hint="See 'agentr import'.")
+                raise DataError(
+                    f"{path} holds no conversations, and expert trajectories are wanted", hint="See 'agentr import'."
+                )
             if not isinstance(entry.get("id"), str | int):
                 raise DataError(f"{path}, entry {number} has no id", hint="Give each trajectory the id of its task.")
             own = [turn for turn in found if turn.message.role == "assistant"]
@@ -104,7 +112,8 @@ def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
 
 
 def _read_all(path: Path, format: str, notes: Counter[str]) -> Iterator[tuple[dict[str, Any], Any, tuple[Tool, ...]]]:
-    """Yields the entries of a file, all of one kind, each with its parsed form, or why it is left out, and the tools that it offers."""
+    """Yields the entries of a file, all of one kind, each with its parsed form, or why it is left out, and the tools
+    that it offers."""
     if format != "auto" and format not in FORMATS:
         raise DataError(f"unknown import format {format!r}", hint=f"Formats: auto, {', '.join(FORMATS)}.")
     entries = read_entries(path)
@@ -117,7 +126,9 @@ def _read_all(path: Path, format: str, notes: Counter[str]) -> Iterator[tuple[di
                 raise ValueError(f"it is no entry of {format}")
             tools = offered(entry)
         except ValueError as error:
-            raise DataError(f"{where}: {error}", hint="docs/your_own_trajectories.md shows an entry of each format.") from error
+            raise DataError(
+                f"{where}: {error}", hint="docs/your_own_trajectories.md shows an entry of each format."
+            ) from error
         kind = type(found) if kind in (None, LeftOut) else kind
         if not isinstance(found, (LeftOut, kind)):
             raise DataError(
@@ -147,7 +158,9 @@ def _tokens(found: ImportedTokens, codec: ChatCodec, origin: Provenance) -> Row:
     if not any(found.mask):
         raise LeftOut("no turn to train on")
     if unknown := next((i for i in found.ids if not 0 <= i < len(codec.tokenizer)), None):
-        raise DataError(f"{origin.tree}: the token {unknown} is none of the model's", hint="Token ids belong to one tokenizer.")
+        raise DataError(
+            f"{origin.tree}: the token {unknown} is none of the model's", hint="Token ids belong to one tokenizer."
+        )
     return Row(found.ids, found.mask, origin)
 
 
@@ -198,8 +211,12 @@ def _written(turns: Sequence[ImportedTurn], codec: ChatCodec) -> list[Message]:
 
 
 def _trained(turns: Sequence[ImportedTurn], messages: Sequence[Message]) -> list[bool]:
-    """Returns which turns are learnt: those that the file does not mark as context; an empty one only if the file says so."""
-    if any(turn.loss is None and m.role == "assistant" and not m.content.strip() for turn, m in zip(turns, messages, strict=True)):
+    """Returns which turns are learnt: those that the file does not mark as context; an empty one only if the file says
+    so."""
+    if any(
+        turn.loss is None and m.role == "assistant" and not m.content.strip()
+        for turn, m in zip(turns, messages, strict=True)
+    ):
         raise LeftOut("an empty turn of the agent")
     return [turn.loss is not False for turn in turns]
 

@@ -1,4 +1,5 @@
-"""Mixes a round's own rows with others: demonstrations, earlier rounds, general conversations (Agent-R Eq. 6), pairs from files."""
+"""Mixes a round's own rows with others: demonstrations, earlier rounds, general conversations (Agent-R Eq. 6), pairs
+from files."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class MixtureConfig(Section):
 
 @dataclass
 class ExtraPairs(Section):
-    """Preference pairs from a file, trained on beside the agent's own; in DensePolicy they keep the model from drifting."""
+    """Preference pairs from a file, trained on beside the agent's own; in DensePolicy they keep the model from
+    drifting."""
 
     path: str = ""
     """JSON with prompt/chosen/rejected or conversations/chosen/rejected; see 'agentr import --help'."""
@@ -58,8 +60,8 @@ def mix_rows(
     max_length: int,
     seed: int,
 ) -> tuple[list[Kept], Counter[str]]:
-    """Returns a round's rows in a seeded order: its own, those of earlier rounds, demonstrations and general conversations; and the entries
-    of the file of these that were left out, by reason.
+    """Returns a round's rows in a seeded order: its own, those of earlier rounds, demonstrations and general
+    conversations; and the entries of the file of these that were left out, by reason.
 
     Args:
         demonstrations: Rows that ``mixture.demonstrations`` draws from.
@@ -70,7 +72,9 @@ def mix_rows(
     rows = mix([*earlier, *own], demonstrations, mixture.demonstrations, seed)
     dropped = Counter[str]()
     if mixture.general_path:
-        general, dropped = import_file(Path(mixture.general_path), "sharegpt", codec, max_length, kind="general", dialect=None)
+        general, dropped = import_file(
+            Path(mixture.general_path), "sharegpt", codec, max_length, kind="general", dialect=None
+        )
         rows = mix(rows, [keep(row) for row in general], 1 - mixture.eta, seed)
     random.Random(f"order/{seed}").shuffle(rows)
     return rows, dropped
@@ -79,7 +83,8 @@ def mix_rows(
 def mix_pairs_from_files(
     own: Sequence[Kept], extra: Sequence[ExtraPairs], *, keep: Keep, codec: ChatCodec, max_length: int, seed: int
 ) -> tuple[list[Kept], Counter[str]]:
-    """Returns a round's pairs in a seeded order, its own and those of files, and the entries of files left out by reason.
+    """Returns a round's pairs in a seeded order, its own and those of files, and the entries of files left out by
+    reason.
 
     Args:
         keep: Keeps the pairs of a file.
@@ -101,7 +106,8 @@ def mix_pairs_from_files(
 
 
 def mix(own: Sequence[T], other: Sequence[T], share_: float, seed: int) -> list[T]:
-    """Returns ``own`` and as many of ``other`` as make up ``share_`` of the result, drawn in a seeded order without gaps.
+    """Returns ``own`` and as many of ``other`` as make up ``share_`` of the result, drawn in a seeded order without
+    gaps.
 
     If ``other`` has too few rows they are repeated; if the share is 1 or ``own`` is empty the result is ``other``.
     """

@@ -1,5 +1,6 @@
-"""Chooses the tasks that tell most: those on which the policy's episodes differ most, in what they earn and in how often they call
-(ET-Agent's group-wise Pareto sampling, arXiv 2601.06860, section 3.3, by NSGA-II's selection, Deb et al. 2002).
+"""Chooses the tasks that tell most: those on which the policy's episodes differ most, in what they earn and in how
+often they call (ET-Agent's group-wise Pareto sampling, arXiv 2601.06860, section 3.3, by NSGA-II's selection, Deb et
+al. 2002).
 
 Fronts of two objectives are found by a sweep, in n log n.
 """
@@ -25,7 +26,8 @@ class Dispersion(StrEnum):
     std = "std"
     """Standard deviation over the episodes (the paper)."""
     variance = "variance"
-    """Variance (the released code); the order of tasks in one objective is the same, distances within a front are not."""
+    """Variance (the released code); the order of tasks in one objective is the same, distances within a front are
+    not."""
 
 
 class Settled(StrEnum):
@@ -89,7 +91,8 @@ def measure(trees: Iterable[Tree], dispersion: Dispersion, answer_prefix: str) -
 
 
 def choose(measured: Sequence[MeasuredTask], config: ParetoConfig) -> list[MeasuredTask]:
-    """Chooses tasks, front by front; of the front that does not fit, those that stand most alone. In the order of ``measured``."""
+    """Chooses tasks, front by front; of the front that does not fit, those that stand most alone.
+    In the order of ``measured``."""
     open_ = [one for one in measured if not (one.settled and config.settled is Settled.before)]
     shares: dict[object, list[MeasuredTask]] = {}
     for one in open_:
@@ -102,7 +105,8 @@ def choose(measured: Sequence[MeasuredTask], config: ParetoConfig) -> list[Measu
 
 
 def select(points: Sequence[tuple[float, float]], count: int) -> list[int]:
-    """Returns the indices of so many points by NSGA-II's selection: whole fronts while they fit, then by crowding distance.
+    """Returns the indices of so many points by NSGA-II's selection: whole fronts while they fit, then by crowding
+    distance.
 
     Args:
         points: Two objectives each; more is better.
@@ -115,7 +119,9 @@ def select(points: Sequence[tuple[float, float]], count: int) -> list[int]:
     for _, front in sorted(by_front.items()):
         if len(found) + len(front) > count:
             distance = crowding([points[index] for index in front])
-            front = [index for _, index in sorted(zip(distance, front, strict=True), key=lambda pair: (-pair[0], pair[1]))]
+            front = [
+                index for _, index in sorted(zip(distance, front, strict=True), key=lambda pair: (-pair[0], pair[1]))
+            ]
         found += front[: count - len(found)]
         if len(found) == count:
             break
@@ -123,7 +129,8 @@ def select(points: Sequence[tuple[float, float]], count: int) -> list[int]:
 
 
 def fronts(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Returns the front of each point, from 0: how often the points that nothing dominates are to be taken away until it is one of them.
+    """Returns the front of each point, from 0: how often the points that nothing dominates are to be taken away until
+    it is one of them.
 
     A point dominates another if it is at least as good in both objectives and better in one.
     """
@@ -137,8 +144,8 @@ def fronts(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def crowding(front: Sequence[tuple[float, float]]) -> list[float]:
-    """Returns how alone each point of a front stands (Deb et al. 2002, section III-B): infinite at the ends; an objective that does not
-    differ counts nothing."""
+    """Returns how alone each point of a front stands (Deb et al. 2002, section III-B): infinite at the ends; an
+    objective that does not differ counts nothing."""
     distance = [0.0] * len(front)
     for objective in (0, 1):
         order = sorted(range(len(front)), key=lambda index: front[index][objective])

@@ -1,11 +1,12 @@
-"""Builds Agent-R's rows: revision trajectories and good trajectories, as queries over revised trees (arXiv 2501.11425, 3.1-3.3).
+"""Builds Agent-R's rows: revision trajectories and good trajectories, as queries over revised trees (arXiv 2501.11425,
+3.1-3.3).
 
 Three splices of a bad prefix and a good end:
 
-- ``executed``: the branch that was run in the environment, if it earned the good path's return. The bad prefix is context; all turns from
-  the one with the reflection on are trained on.
-- ``paper``: texts. Bad prefix, then a turn with the reflection and ``Action: wait`` that is answered "ok.", then the good path after
-  the last common node of both paths. The environment never saw this conversation.
+- ``executed``: the branch that was run in the environment, if it earned the good path's return. The bad prefix is
+  context; all turns from the one with the reflection on are trained on.
+- ``paper``: texts. Bad prefix, then a turn with the reflection and ``Action: wait`` that is answered "ok.", then the
+  good path after the last common node of both paths. The environment never saw this conversation.
 - ``direct``: the same with the whole bad path as prefix (the Direct-Revision baseline).
 """
 
@@ -76,7 +77,11 @@ def revision_rows(
         )
         ids = tuple(row.input_ids for row in rows)
         if not rows or (dedupe and ids in seen):
-            yield dropped(tree, "revision made twice" if rows else "revision with nothing to train on", [turn.node for turn in turns])
+            yield dropped(
+                tree,
+                "revision made twice" if rows else "revision with nothing to train on",
+                [turn.node for turn in turns],
+            )
             continue
         seen.add(ids)
         made += 1
@@ -84,7 +89,8 @@ def revision_rows(
 
 
 def count_splices(trees: Iterable[Tree]) -> dict[str, int]:
-    """Counts the revisions that were tried, those whose text splice would fail, and those that were kept after execution."""
+    """Counts the revisions that were tried, those whose text splice would fail, and those that were kept after
+    execution."""
     revisions = [revision for tree in trees for revision in tree.revisions]
     if not revisions:
         return {}
@@ -111,8 +117,8 @@ def good_rows(
 ) -> Iterator[Row | Dropped]:
     """Yields the policy's trajectories with a return of at least ``min_return``, then the others.
 
-    Trajectories with the fewest invalid turns come first, then the shortest, then the most likely: of equal actions, the thoughts that
-    the policy finds most likely are learnt.
+    Trajectories with the fewest invalid turns come first, then the shortest, then the most likely: of equal actions,
+    the thoughts that the policy finds most likely are learnt.
 
     Args:
         limit: Most trajectories.
@@ -145,10 +151,14 @@ def demonstrated_rows(tree: Tree, targets: Targets) -> Iterator[Row | Dropped]:
     successes = [n for n in leaves if n.outcome is Outcome.SUCCESS]
     for candidate in _whole(tree, successes, targets, "demonstration"):
         yield from [candidate] if isinstance(candidate, Dropped) else candidate
-    yield from (_left_out(tree, n, "demonstration without a success") for n in leaves if n.outcome is not Outcome.SUCCESS)
+    yield from (
+        _left_out(tree, n, "demonstration without a success") for n in leaves if n.outcome is not Outcome.SUCCESS
+    )
 
 
-def _whole(tree: Tree, leaves: list[Node], targets: Targets, kind: str, dedupe: bool = True) -> Iterator[list[Row] | Dropped]:
+def _whole(
+    tree: Tree, leaves: list[Node], targets: Targets, kind: str, dedupe: bool = True
+) -> Iterator[list[Row] | Dropped]:
     """Yields the rows of each trajectory: one, unless the policy did not see the reasoning of earlier turns."""
     seen: set[tuple[str, ...]] = set()
     for path in sorted((tree.path(leaf.id) for leaf in leaves), key=_rank):

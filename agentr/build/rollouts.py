@@ -14,7 +14,8 @@ from agentr.store.rows import Dropped, Rollout
 def rollout_rows(
     group: Group, rewards: Sequence[Reward], config: AdvantageConfig, *, train_on_reasoning: bool = True, trees: int = 0
 ) -> Iterator[Rollout | Dropped]:
-    """Yields the rows of a group. A turn that is in several rollouts (of a tree) is in as many rows, with the advantage that it has there.
+    """Yields the rows of a group. A turn that is in several rollouts (of a tree) is in as many rows, with the advantage
+    that it has there.
 
     Args:
         rewards: Of each episode.
@@ -35,7 +36,9 @@ def rollout_rows(
         if row is None:
             yield dropped(episode.tree, "no token", nodes)
             continue
-        by_token = itertools.chain.from_iterable(itertools.repeat(value, sum(turn.mask)) for value, turn in zip(turns, taken, strict=True))
+        by_token = itertools.chain.from_iterable(
+            itertools.repeat(value, sum(turn.mask)) for value, turn in zip(turns, taken, strict=True)
+        )
         each = tuple(next(by_token) if trained else 0.0 for trained in row.loss_mask)
         scores = {"total": reward.total, **reward.parts}
         yield Rollout(row.input_ids, row.loss_mask, row.provenance, row.logprobs, each, episode.tree.task.key, scores)

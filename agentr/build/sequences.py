@@ -1,11 +1,11 @@
 """Converts paths of a tree to token sequences with loss masks.
 
-A sequence is the opening prompt, then for each turn its own ids and the bridge to the next turn. The mask is 1 on the ids of trained
-turns and 0 everywhere else: on the opening, on every observation and on every untrained turn, by construction. Only a method that asks for
-it trains on observations (ET-Agent's original does).
+A sequence is the opening prompt, then for each turn its own ids and the bridge to the next turn. The mask is 1 on the
+ids of trained turns and 0 everywhere else: on the opening, on every observation and on every untrained turn, by
+construction. Only a method that asks for it trains on observations (ET-Agent's original does).
 
-Where the policy does not see the reasoning of earlier turns (``turns.keep_reasoning: false``), a path is no sequence: `make_rows` cuts it
-into rows whose prompts are those that the policy saw.
+Where the policy does not see the reasoning of earlier turns (``turns.keep_reasoning: false``), a path is no sequence:
+`make_rows` cuts it into rows whose prompts are those that the policy saw.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Joined:
-    """Turns as one sequence: ids, loss mask and log-probabilities, all of shape [L]; no log-probabilities if no policy drew a turn."""
+    """Turns as one sequence: ids, loss mask and log-probabilities, all of shape [L]; no log-probabilities if no policy
+    drew a turn."""
 
     ids: tuple[int, ...]
     mask: tuple[int, ...]
@@ -67,19 +68,27 @@ def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True, on_r
 
     Args:
         trained: Whether the turns are trained on.
-        on_invalid: Whether turns that the environment did not understand are trained on, too (``build.train_on_invalid``).
+        on_invalid: Whether turns that the environment did not understand are trained on, too
+            (``build.train_on_invalid``).
         on_reasoning: Whether the reasoning of trained turns is, too (``build.train_on_reasoning``).
     """
     return [
         Turn(
-            n.token_ids, n.bridge_ids, trained and not n.forgotten and (n.valid or on_invalid), n.id, n.logprobs, n.reasoning, on_reasoning
+            n.token_ids,
+            n.bridge_ids,
+            trained and not n.forgotten and (n.valid or on_invalid),
+            n.id,
+            n.logprobs,
+            n.reasoning,
+            on_reasoning,
         )
         for n in nodes
     ]
 
 
 def inserted(codec: ChatCodec, text: str, observation: str, trained: bool, on_reasoning: bool = True) -> Turn:
-    """Returns a turn that was never taken, with an observation that the environment never gave, for the original's splices."""
+    """Returns a turn that was never taken, with an observation that the environment never gave, for the original's
+    splices."""
     ids = tuple(codec.turn(text))
     bridge = tuple(codec.bridge(observation, role=codec.answered_by(text)))
     return Turn(ids, bridge, trained, reasoning=codec.reasoning(ids), thinks=on_reasoning)
@@ -120,8 +129,8 @@ def make_rows(
 ) -> list[Row]:
     """Makes rows of turns after the tree's opening: one, unless the policy saw less of earlier turns than they are.
 
-    A row ends with a turn that the policy saw otherwise later on, and the next one begins with the prompt that it saw then. Every trained
-    turn is in one row. Without such turns all are one row.
+    A row ends with a turn that the policy saw otherwise later on, and the next one begins with the prompt that it saw
+    then. Every trained turn is in one row. Without such turns all are one row.
 
     Args:
         observations: Whether observations are trained on, too.
@@ -150,8 +159,11 @@ def make_rows(
     return found
 
 
-def make_row(tree: Tree, turns: Sequence[Turn], kind: str, observations: bool = False, **detail: float | int | str) -> Row | None:
-    """Makes the one row of turns after the tree's opening; None if no token would be trained on. Arguments as in `make_rows`.
+def make_row(
+    tree: Tree, turns: Sequence[Turn], kind: str, observations: bool = False, **detail: float | int | str
+) -> Row | None:
+    """Makes the one row of turns after the tree's opening; None if no token would be trained on.
+    Arguments as in `make_rows`.
 
     Raises:
         DataError: The policy saw less of earlier turns than they are, so that they are no one row.
@@ -163,8 +175,8 @@ def make_row(tree: Tree, turns: Sequence[Turn], kind: str, observations: bool = 
 def _refuse_cuts(tree: Tree, turns: Sequence[Turn]) -> None:
     if tree.hiding is not None and any(map(tree.hiding.changes, turns[:-1])):
         raise DataError(
-            f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are no one sequence, because the policy did not see the "
-            "reasoning of earlier ones (turns.keep_reasoning=false)",
+            f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are no one sequence, because the "
+            "policy did not see the reasoning of earlier ones (turns.keep_reasoning=false)",
             hint="Set turns.keep_reasoning=true, or use a method that learns single turns.",
         )
 
@@ -191,7 +203,9 @@ def make_pair(
     if not any(better.mask) or not any(worse.mask):
         return None
     made = pair_provenance(chosen, rejected, kind, **detail)
-    return Preference(tuple(prompt_ids), better.ids, better.mask, worse.ids, worse.mask, made, better.logprobs, worse.logprobs)
+    return Preference(
+        tuple(prompt_ids), better.ids, better.mask, worse.ids, worse.mask, made, better.logprobs, worse.logprobs
+    )
 
 
 def pair_provenance(
@@ -207,7 +221,9 @@ def pair_provenance(
     )
 
 
-def dropped(tree: Tree, reason: str, nodes: Iterable[int] = (), rejected: Iterable[int] = (), other: Tree | None = None) -> Dropped:
+def dropped(
+    tree: Tree, reason: str, nodes: Iterable[int] = (), rejected: Iterable[int] = (), other: Tree | None = None
+) -> Dropped:
     """Returns a candidate that became no row.
 
     Args:
@@ -218,4 +234,6 @@ def dropped(tree: Tree, reason: str, nodes: Iterable[int] = (), rejected: Iterab
     worse = tuple(rejected)
     theirs = (other or tree) if worse else None
     made = Provenance(tree.task.key, tuple(nodes), "", {}, worse, tree.stage)
-    return Dropped(replace(made, rejected_tree=theirs.task.key, rejected_stage=theirs.stage) if theirs else made, reason)
+    return Dropped(
+        replace(made, rejected_tree=theirs.task.key, rejected_stage=theirs.stage) if theirs else made, reason
+    )

@@ -1,4 +1,5 @@
-"""Which turns of a path are learnt. The others stay in the row as context: what came of them is seen, and they are not imitated."""
+"""Which turns of a path are learnt.
+The others stay in the row as context: what came of them is seen, and they are not imitated."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Targets:
     Attributes:
         invalid: Turns that the environment did not understand are learnt.
         said_twice: Turns that say a sentence twice are learnt.
-        least_logprob: Least mean log-probability of a token in a turn that is learnt; None learns all. What no policy drew has none.
+        least_logprob: Least mean log-probability of a token in a turn that is learnt; None learns all. What no policy
+            drew has none.
         reasoning: The reasoning of turns that are learnt is learnt.
         reflections: Openings of reflections that are not learnt after a move that was carried out; empty learns all.
     """
@@ -35,7 +37,13 @@ class Targets:
     @classmethod
     def of(cls, config: BuildConfig, reflections: Sequence[str] = ()) -> Targets:
         """Returns the choice of a configuration."""
-        return cls(config.train_on_invalid, config.train_on_said_twice, config.least_logprob, config.train_on_reasoning, tuple(reflections))
+        return cls(
+            config.train_on_invalid,
+            config.train_on_said_twice,
+            config.least_logprob,
+            config.train_on_reasoning,
+            tuple(reflections),
+        )
 
     def turns(self, path: Sequence[Node], start: int = 0) -> tuple[list[Turn], Counter[str]]:
         """Returns a path as turns of a sequence, and how many of them are context by this choice, by reason.

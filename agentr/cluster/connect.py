@@ -21,7 +21,8 @@ from agentr.config.cluster import ClusterConfig
 from agentr.errors import InfraError
 from agentr.secrets import Secret, SecretKind, quoted
 
-#: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
+#: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a
+#: user's file.
 BY_VALUE = "agentr_method_"
 
 #: Shared memory of a local cluster's object store: trees and weights travel as files.
@@ -33,14 +34,16 @@ _LEAST_BYTES = 4 * 2**20
 #: Seconds within which a start of Ray must end that is told to.
 _END_S = 3.0
 
-_TOKEN_HINT = "If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
+_TOKEN_HINT = (
+    "If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
+)
 
 
 def connect(cluster: ClusterConfig) -> Any:
     """Joins a Ray cluster or starts one on this machine, and returns the ``ray`` module.
 
-    A local cluster gets a token of its own, so that nobody else on the machine's network can use it. On a cluster that is joined the
-    user's own ``RAY_AUTH_MODE`` and token apply.
+    A local cluster gets a token of its own, so that nobody else on the machine's network can use it. On a cluster that
+    is joined the user's own ``RAY_AUTH_MODE`` and token apply.
 
     Raises:
         InfraError: The cluster cannot be joined; says what to check.
@@ -84,13 +87,15 @@ def leave(ray: Any, *, keep_logs: bool = False) -> None:
 
 
 def is_rays(error: BaseException) -> bool:
-    """Returns whether an error is one of Ray's. Ray is not imported for that: its errors come of a Ray that is there."""
+    """Returns whether an error is one of Ray's.
+    Ray is not imported for that: its errors come of a Ray that is there."""
     exceptions = sys.modules.get("ray.exceptions")
     return exceptions is not None and isinstance(error, exceptions.RayError)
 
 
 def send_by_value() -> None:
-    """Makes Ray send what is defined in users' files by value. Called once Ray may be imported: it reads its environment then."""
+    """Makes Ray send what is defined in users' files by value.
+    Called once Ray may be imported: it reads its environment then."""
     import ray.cloudpickle
 
     for name, module in list(sys.modules.items()):
@@ -104,7 +109,8 @@ def joined(cluster: ClusterConfig) -> bool:
 
 
 def _start_here(ray: Any, cluster: ClusterConfig, quiet: dict[str, Any], attempts: int = 2) -> None:
-    """Starts Ray on this machine. A start that fails is tried again: beside another one that starts, or on a busy machine, it may."""
+    """Starts Ray on this machine.
+    A start that fails is tried again: beside another one that starts, or on a busy machine, it may."""
     _require_room()
     for left in reversed(range(attempts)):
         try:
@@ -119,7 +125,10 @@ def _start_here(ray: Any, cluster: ClusterConfig, quiet: dict[str, Any], attempt
         except Exception as error:  # Ray raises no type of its own here
             ray.shutdown()
             if not left:
-                hint = f"Is the machine overloaded, or short of memory or disk? Ray's logs are in {_ray_folder()}/ray/session_latest/logs."
+                hint = (
+                    "Is the machine overloaded, or short of memory or disk? Ray's logs are in "
+                    f"{_ray_folder()}/ray/session_latest/logs."
+                )
                 raise InfraError(f"Ray did not start on this machine: {error}", hint=hint) from error
 
 
@@ -133,7 +142,10 @@ def _require_room() -> None:
     if limit != resource.RLIM_INFINITY and limit < wanted:
         hint = "Raise the limit (ulimit -f unlimited)."
         allowed = f"this process may write files of {limit / 2**20:.1f} MiB at most"
-        raise InfraError(f"Ray cannot start on this machine: {allowed}, and Ray's object store is one of {wanted // 2**20} MiB", hint=hint)
+        raise InfraError(
+            f"Ray cannot start on this machine: {allowed}, and Ray's object store is one of {wanted // 2**20} MiB",
+            hint=hint,
+        )
     folder = _ray_folder()
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -141,7 +153,9 @@ def _require_room() -> None:
             file.write(bytes(_LEAST_BYTES))
     except OSError as error:
         hint = "Free some space there, or set RAY_TMPDIR to a folder on another disk, whose path is short."
-        raise InfraError(f"Ray cannot start on this machine: {folder} cannot be written: {error.strerror}", hint=hint) from error
+        raise InfraError(
+            f"Ray cannot start on this machine: {folder} cannot be written: {error.strerror}", hint=hint
+        ) from error
 
 
 def _ray_folder() -> str:
@@ -153,9 +167,9 @@ def _ray_folder() -> str:
 def _own_signals() -> Iterator[None]:
     """Ends a start that is told to end, and puts this process's handlers back that Ray replaces.
 
-    Ray's own handlers end the process in the middle of whatever it does, with a status of theirs. While Ray waits for processes of its
-    own in native code, no handler of Python's runs, and a signal to the process group ends what it waits for: a thread hears of it and
-    ends this process. What Ray started ends with it.
+    Ray's own handlers end the process in the middle of whatever it does, with a status of theirs. While Ray waits for
+    processes of its own in native code, no handler of Python's runs, and a signal to the process group ends what it
+    waits for: a thread hears of it and ends this process. What Ray started ends with it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -179,11 +193,15 @@ def _own_signals() -> Iterator[None]:
 
 def _end_in_time(heard: socket.socket) -> None:
     with heard:
-        number = next((byte[0] for byte in iter(lambda: heard.recv(1), b"") if byte[0] in (signal.SIGTERM, signal.SIGHUP)), 0)
+        number = next(
+            (byte[0] for byte in iter(lambda: heard.recv(1), b"") if byte[0] in (signal.SIGTERM, signal.SIGHUP)), 0
+        )
         heard.settimeout(_END_S)
         try:
             while number and heard.recv(1):
                 pass
         except TimeoutError:
-            sys.stderr.write("stopped while Ray started; what is finished is kept. Start the same run again: it goes on.\n")
+            sys.stderr.write(
+                "stopped while Ray started; what is finished is kept. Start the same run again: it goes on.\n"
+            )
             os._exit(128 + number)

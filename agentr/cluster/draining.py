@@ -1,9 +1,10 @@
 """Moves a run's parts off nodes that are about to be taken away.
 
-A node drains when somebody who knows says so: the autoscaler, or a hook that a cloud's notice calls (``ray drain-node``). Ray then puts
-nothing new there, and leaves what is there alone until the node is gone. So each part that has a place elsewhere is ended by the run, and
-started there again, while the old node still lives: engines and supervisors by Ray, coordinators by the driver, workers of the trainer
-by Ray Train, once they have a checkpoint. A part that has no other place works on until its node goes.
+A node drains when somebody who knows says so: the autoscaler, or a hook that a cloud's notice calls
+(``ray drain-node``). Ray then puts nothing new there, and leaves what is there alone until the node is gone. So each
+part that has a place elsewhere is ended by the run, and started there again, while the old node still lives: engines
+and supervisors by Ray, coordinators by the driver, workers of the trainer by Ray Train, once they have a checkpoint. A
+part that has no other place works on until its node goes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ LOOK_S = 2.0
 def draining() -> dict[str, float]:
     """Returns the nodes that are about to be taken away, by id, and how many seconds they have; 0 if nobody said."""
     now = time.time()
-    return {node: max(0.0, deadline / 1000 - now) if deadline else 0.0 for node, deadline in ray_private.draining_nodes().items()}
+    return {
+        node: max(0.0, deadline / 1000 - now) if deadline else 0.0
+        for node, deadline in ray_private.draining_nodes().items()
+    }
 
 
 def elsewhere(labels: Mapping[str, str], gpus: float) -> bool:
@@ -37,7 +41,8 @@ def elsewhere(labels: Mapping[str, str], gpus: float) -> bool:
 
 
 class Draining:
-    """Moves the engines, supervisors and coordinators of this process's job, in a thread of its own, until it is closed.
+    """Moves the engines, supervisors and coordinators of this process's job, in a thread of its own, until it is
+    closed.
 
     Args:
         say: Is told which node goes.
@@ -62,7 +67,8 @@ class Draining:
         while not self._end.wait(LOOK_S):
             try:
                 self._look()
-            except (RayError, OSError, RuntimeError, ValueError):  # the head does not answer, or an actor is gone: look again
+            # the head does not answer, or an actor is gone: look again
+            except (RayError, OSError, RuntimeError, ValueError):
                 continue
 
     def _look(self) -> None:
@@ -76,7 +82,9 @@ class Draining:
         own = [entry for entry in ray_private.actors_of(context.job_id) if entry["State"] == "ALIVE"]
         for node, seconds in going.items():
             moved = [name for entry in own if entry["Address"]["NodeID"] == node and (name := self._move(entry))]
-            here = "; the driver is on it: submit the same run again if it dies" if node == context.get_node_id() else ""
+            here = (
+                "; the driver is on it: submit the same run again if it dies" if node == context.get_node_id() else ""
+            )
             if moved or (here and node not in self._told):
                 what = f"moves: {', '.join(moved)}" if moved else "stays until it goes"
                 self._say(f"{named.get(node, node)} is taken away in {seconds:.0f} s; {what}{here}")
@@ -94,15 +102,18 @@ class Draining:
         if not elsewhere(self._places.labels[role], self._places.policy.tensor_parallel_size if on_gpus else 0.0):
             return ""
         self._moved.add((entry["ActorID"], entry["Pid"]))
-        # Ray starts engines and supervisors again; the driver hears of the death of a coordinator at once only if it is to stay dead.
+        # Ray starts engines and supervisors again; the driver hears of the death of a coordinator at once only if it is
+        # to stay dead.
         ray.kill(ray.get_actor(name), no_restart=role is Role.coordinator)
         return name
 
 
 def leave_in_time(labels: Mapping[str, str], gpu: bool, saved: Callable[[], object]) -> None:
-    """Lets this process, a worker of the trainer, end soon after its node begins to drain, if there is another place for it.
+    """Lets this process, a worker of the trainer, end soon after its node begins to drain, if there is another place
+    for it.
 
-    It ends once there is a new checkpoint, and at the latest when half of its time is over. Ray Train starts the workers again.
+    It ends once there is a new checkpoint, and at the latest when half of its time is over. Ray Train starts the
+    workers again.
 
     Args:
         saved: Says what the newest checkpoint is.

@@ -1,4 +1,5 @@
-"""What failures of Ray's actors mean, as errors of ours: one message and a hint, without the tracebacks that Ray carries along."""
+"""What failures of Ray's actors mean, as errors of ours: one message and a hint, without the tracebacks that Ray
+carries along."""
 
 from __future__ import annotations
 
@@ -13,15 +14,20 @@ from agentr.errors import AgentrError, InfraError, RunError, first_line
 log = logging.getLogger(__name__)
 
 _MEMORY = (
-    "Use a machine with more memory, or lower what is there at a time: collect.in_flight, policy.max_num_seqs, or of a training "
-    "train.micro_batch_size (train.gradient_checkpointing=true needs less, too)."
+    "Use a machine with more memory, or lower what is there at a time: collect.in_flight, policy.max_num_seqs, or of a "
+    "training train.micro_batch_size (train.gradient_checkpointing=true needs less, too)."
 )
 #: What to do about an error of somebody else's, by a part of its text.
 _HINTS = {
     "out of memory": _MEMORY,
     "OutOfMemory": _MEMORY,
-    "Cannot allocate memory": "Use a machine with more memory, or start fewer parts: policy.engines, env.servers, collect.coordinators.",
-    "No space left": "Free space where it wrote, on a disk or in /dev/shm (memory), and start the same run again: it goes on where it was.",
+    "Cannot allocate memory": (
+        "Use a machine with more memory, or start fewer parts: policy.engines, env.servers, collect.coordinators."
+    ),
+    "No space left": (
+        "Free space where it wrote, on a disk or in /dev/shm (memory), and start the same run again: it goes on where "
+        "it was."
+    ),
     "died": "Perhaps its machine ran out of memory, or went away. Start the same run again: it goes on where it was.",
     "Failed to connect to GCS": "The Ray cluster is gone. Start the same run again: it goes on where it was.",
 }
@@ -33,7 +39,8 @@ def hint_of(text: str) -> str:
 
 
 def told(error: Exception, log_file: Path) -> AgentrError:
-    """Returns what a person is told of an error that ends a run: it has one sentence and a hint. Tracebacks go to the run's logs.
+    """Returns what a person is told of an error that ends a run: it has one sentence and a hint.
+    Tracebacks go to the run's logs.
 
     Args:
         log_file: The log that is named where there is more to read than the sentence says.
@@ -46,7 +53,11 @@ def told(error: Exception, log_file: Path) -> AgentrError:
     if foreign is None or isinstance(foreign, AgentrError):
         return ours
     log.error("the run ended", exc_info=error)
-    return ours if ".log" in ours.hint else type(ours)(ours.message, hint=f"{ours.hint} The traceback is in {log_file}.".strip())
+    return (
+        ours
+        if ".log" in ours.hint
+        else type(ours)(ours.message, hint=f"{ours.hint} The traceback is in {log_file}.".strip())
+    )
 
 
 def unforeseen(error: BaseException, what: str, kind: type[AgentrError] = RunError) -> AgentrError:
@@ -85,7 +96,9 @@ def cause_of(error: BaseException, what: str) -> AgentrError:
             return ours(message)
         return InfraError(f"{what} could not start: {lines[-1]}")
     reason = lines[-1] if lines else type(error).__name__
-    return InfraError(f"{what} failed: {type(error).__name__}: {reason}", hint=hint_of(f"{type(error).__name__}: {error}"))
+    return InfraError(
+        f"{what} failed: {type(error).__name__}: {reason}", hint=hint_of(f"{type(error).__name__}: {error}")
+    )
 
 
 def answer_of(ray: Any, call: Any, what: str, timeout_s: float) -> Any:

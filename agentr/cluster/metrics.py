@@ -1,8 +1,8 @@
 """All metrics of a run, as Prometheus shows them.
 
-Every metric has the labels ``run`` (``run.name``) and ``part`` (who reports: ``driver``, ``coordinator-0``, ``rollout-3``, ``env-1``), and
-what stands in its row. No label names a task or a tree: Prometheus keeps a series for each combination. Ray puts ``ray_`` before a name,
-and adds the node and the process, so whoever asks sums over those.
+Every metric has the labels ``run`` (``run.name``) and ``part`` (who reports: ``driver``, ``coordinator-0``,
+``rollout-3``, ``env-1``), and what stands in its row. No label names a task or a tree: Prometheus keeps a series for
+each combination. Ray puts ``ray_`` before a name, and adds the node and the process, so whoever asks sums over those.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class MetricKind(StrEnum):
     GAUGE = "gauge"
     """A state."""
     BUCKETS = "buckets"
-    """How often a value was at most as large as the label ``le``: counters that ``histogram_quantile`` reads. Ray's own histograms take
-    one call for each value, and take none that are counted elsewhere."""
+    """How often a value was at most as large as the label ``le``: counters that ``histogram_quantile`` reads.
+    Ray's own histograms take one call for each value, and take none that are counted elsewhere."""
 
 
 class By(StrEnum):
@@ -117,36 +117,59 @@ def _buckets(name: str, by: By, about: str) -> Metric:
 # The run.
 ROUND = _gauge("round", By.DRIVER, "Round of the stage that runs; 0 is the warm start")
 STAGE = _gauge("stage", By.DRIVER, "1 for the stage that runs", "stage")
-STANDS_STILL = _gauge("stands_still", By.DRIVER, "1 while nothing moves for this kind of cause (the watchdog's finding)", "kind")
-TREES = _gauge("trees", By.DRIVER, "Trees of the last stage of trees: growing, done, failed, skipped, or to_come", "state")
+STANDS_STILL = _gauge(
+    "stands_still", By.DRIVER, "1 while nothing moves for this kind of cause (the watchdog's finding)", "kind"
+)
+TREES = _gauge(
+    "trees", By.DRIVER, "Trees of the last stage of trees: growing, done, failed, skipped, or to_come", "state"
+)
 TRAIN_STEP = _gauge("train_step", By.DRIVER, "Last optimiser step of the last training")
 TRAIN_LOSS = _gauge("train_loss", By.DRIVER, "Loss at that step")
 RESTARTS = _gauge(
-    "restarts", By.ANY, "How often a part was started again because it died: an engine, a supervisor, its server, a coordinator"
+    "restarts",
+    By.ANY,
+    "How often a part was started again because it died: an engine, a supervisor, its server, a coordinator",
 )
 CPU = _counter("cpu_seconds", By.ANY, "CPU time of the part's process: its rate is the share of a core")
 
 # Turns.
 EXPANSIONS = _counter("expansions", By.COORDINATOR, "Expansions whose turns were drawn by the policy and carried out")
 TOKENS = _counter(
-    "tokens", By.COORDINATOR, "Tokens of turns: generated, prefilled (computed prompts) or cached (prompts not computed)", "kind"
+    "tokens",
+    By.COORDINATOR,
+    "Tokens of turns: generated, prefilled (computed prompts) or cached (prompts not computed)",
+    "kind",
 )
 AGAIN = _counter(
-    "prefilled_again_tokens", By.COORDINATOR, "Prefilled tokens that the same tree's calls had computed before: a perfect cache has them"
+    "prefilled_again_tokens",
+    By.COORDINATOR,
+    "Prefilled tokens that the same tree's calls had computed before: a perfect cache has them",
 )
-POLICY_SECONDS = _buckets("policy_seconds", By.COORDINATOR, "Seconds until the policy has answered a call, waiting and retries included")
-ENV_SECONDS = _buckets("environment_seconds", By.COORDINATOR, "Seconds until the environment has carried out an expansion's actions")
+POLICY_SECONDS = _buckets(
+    "policy_seconds", By.COORDINATOR, "Seconds until the policy has answered a call, waiting and retries included"
+)
+ENV_SECONDS = _buckets(
+    "environment_seconds", By.COORDINATOR, "Seconds until the environment has carried out an expansion's actions"
+)
 CALLS = _gauge("calls", By.COORDINATOR, "Calls to engines: running, or waiting for an engine that has room", "state")
 ENGINES = _gauge("engines", By.COORDINATOR, "Engines as the coordinator sees them: ready, or out_of_service", "state")
 RETRIES = _counter("retries", By.COORDINATOR, "Attempts that failed and were repeated", "cause")
-LAG = _gauge("event_loop_lag_seconds", By.COORDINATOR, "Longest delay of the event loop in the last looks, one a second")
+LAG = _gauge(
+    "event_loop_lag_seconds", By.COORDINATOR, "Longest delay of the event loop in the last looks, one a second"
+)
 
 # Engines.
-ENGINE_SEQUENCES = _gauge("engine_sequences", By.ENGINE, "Sequences in the engine, being decoded or waiting for room in the batch")
+ENGINE_SEQUENCES = _gauge(
+    "engine_sequences", By.ENGINE, "Sequences in the engine, being decoded or waiting for room in the batch"
+)
 ENGINE_QUEUED = _gauge("engine_queued", By.ENGINE, "Requests and reloads that the engine has not taken yet")
-ENGINE_BUSY = _counter("engine_busy_seconds", By.ENGINE, "Seconds in which the engine computed: one minus its rate is the idle share")
+ENGINE_BUSY = _counter(
+    "engine_busy_seconds", By.ENGINE, "Seconds in which the engine computed: one minus its rate is the idle share"
+)
 ENGINE_STEP = _gauge("engine_step_seconds", By.ENGINE, "Duration of the decoding step in progress")
-ENGINE_PREFIX = _counter("engine_prefix_tokens", By.ENGINE, "Prompt tokens looked up in the prefix cache, of all sequences", "found")
+ENGINE_PREFIX = _counter(
+    "engine_prefix_tokens", By.ENGINE, "Prompt tokens looked up in the prefix cache, of all sequences", "found"
+)
 
 # Environment servers: the supervisor reports what its server counts.
 ENV_UP = _gauge("env_server_up", By.SUPERVISOR, "1 while the server answers")
@@ -155,7 +178,10 @@ ENV_STUCK = _gauge("env_stuck_calls", By.SUPERVISOR, "Environment calls that pas
 ENV_STEPS = _counter("env_steps", By.SUPERVISOR, "Actions carried out")
 ENV_OPENED = _counter("env_sessions_opened", By.SUPERVISOR, "Sessions opened, forked or restored")
 ENV_ENDED = _counter(
-    "env_sessions_ended", By.SUPERVISOR, "Sessions that ended: closed, expired (nobody used them) or lost (a fault)", "how"
+    "env_sessions_ended",
+    By.SUPERVISOR,
+    "Sessions that ended: closed, expired (nobody used them) or lost (a fault)",
+    "how",
 )
 ENV_REQUESTS = _counter("env_requests", By.SUPERVISOR, "Answers", "status")
 ENV_STEP_SECONDS = _buckets("env_step_seconds", By.SUPERVISOR, "Seconds of one action in the server")

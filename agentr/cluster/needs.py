@@ -24,8 +24,15 @@ def shortages(places: Places, wanted: Sequence[Need], there: Sequence[ClusterNod
         where = f" on nodes with {_described(need.labels)}" if need.labels else ""
         key = f"cluster.nodes.{need.role.value}"
         if not on:
-            labels = ", ".join(sorted({f"{k}={v}" for node in there for k, v in node.labels.items() if not k.startswith("ray.io/node")}))
-            message = f"no node of {len(there)} can be a node of the role {need.role.value}: it wants {_described(need.labels)}"
+            labels = ", ".join(
+                sorted(
+                    {f"{k}={v}" for node in there for k, v in node.labels.items() if not k.startswith("ray.io/node")}
+                )
+            )
+            message = (
+                f"no node of {len(there)} can be a node of the role {need.role.value}: it wants "
+                f"{_described(need.labels)}"
+            )
             problems.append(Problem(key, message, f"Labels there: {labels or 'none'}."))
             continue
         if not need.gpus:
@@ -42,7 +49,10 @@ def shortages(places: Places, wanted: Sequence[Need], there: Sequence[ClusterNod
             placed += here
         if placed < need.count:
             have = ", ".join(f"{node.name}: {node.gpus:g}" for node in on)
-            message = f"{need.role.value} wants {need.count} x {need.gpus} GPUs{where}, and there is room for {placed} ({have})"
+            message = (
+                f"{need.role.value} wants {need.count} x {need.gpus} GPUs{where}, and there is room for {placed} "
+                f"({have})"
+            )
             hint = f"Lower {need.setting}, add nodes, or set cluster.wait_s if the cluster grows."
             if share is Share.split and places.trainer.use_gpu:
                 hint += " With trainer.share=time, engines and trainer take turns, with together they share GPUs."

@@ -1,4 +1,5 @@
-"""A process on each node that says how the node is. It is there before anything goes wrong: on a full disk no process of Ray's starts."""
+"""A process on each node that says how the node is.
+It is there before anything goes wrong: on a full disk no process of Ray's starts."""
 
 from __future__ import annotations
 
@@ -58,17 +59,22 @@ class Lookouts:
         actor: Any = ray.remote(NodeWatch)
         for node in there:
             if node.id != own and node.id not in self._actors:
-                self._actors[node.id] = actor.options(num_cpus=0, max_restarts=0, scheduling_strategy=on_node(node.id)).remote()
+                self._actors[node.id] = actor.options(
+                    num_cpus=0, max_restarts=0, scheduling_strategy=on_node(node.id)
+                ).remote()
 
     def ask(self, run_dir: Path) -> dict[ClusterNode, list[DiskSpace] | str]:
-        """Returns the disks of each node that is alive in the head's eyes; of one that does not answer in time, in words what it does."""
+        """Returns the disks of each node that is alive in the head's eyes; of one that does not answer in time, in
+        words what it does."""
         import ray
         from ray.exceptions import RayError
 
         there = nodes()
         self.post(there)
         asked = {node: self._actors[node.id].disks.remote(str(run_dir)) for node in there if node.id in self._actors}
-        found: dict[ClusterNode, list[DiskSpace] | str] = {node: disks(str(run_dir)) for node in there if node not in asked}
+        found: dict[ClusterNode, list[DiskSpace] | str] = {
+            node: disks(str(run_dir)) for node in there if node not in asked
+        }
         refs = list(asked.values())
         ready, _ = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_S) if refs else ([], [])
         for node, ref in asked.items():
@@ -87,8 +93,8 @@ class Lookouts:
 
 
 def silence(address: str, port: int) -> str:
-    """Returns in words how a server of Ray's is silent, or nothing if it answers a greeting: of one that is frozen the kernel still takes
-    connections."""
+    """Returns in words how a server of Ray's is silent, or nothing if it answers a greeting: of one that is frozen the
+    kernel still takes connections."""
     where = f"{address}:{port}"
     try:
         connection = socket.create_connection((address, port), ANSWER_S)

@@ -63,7 +63,10 @@ class Places:
     def of(cls, config: Config, online: bool = False) -> Places:
         # Ray takes "in(a, b)" and then looks for " b".
         named = {role: getattr(config.cluster.nodes, role.value) for role in Role}
-        labels = {role: {key: condition.replace(" ", "") for key, condition in wanted.items()} for role, wanted in named.items()}
+        labels = {
+            role: {key: condition.replace(" ", "") for key, condition in wanted.items()}
+            for role, wanted in named.items()
+        }
         return cls(
             cluster=config.cluster,
             policy=config.policy,
@@ -79,8 +82,9 @@ class Places:
     def options(self, role: Role, *, gpus: float = 0, spread: bool = False) -> dict[str, Any]:
         """Returns the Ray options of an actor.
 
-        It reserves no CPUs: trees, servers and engines wait most of the time, and where engine and trainer take turns on two cores a
-        reservation would leave none for the other. GPUs are reserved, all on one node, since an actor's request is never split.
+        It reserves no CPUs: trees, servers and engines wait most of the time, and where engine and trainer take turns
+        on two cores a reservation would leave none for the other. GPUs are reserved, all on one node, since an actor's
+        request is never split.
 
         Args:
             spread: Put each actor on the node with the fewest.
@@ -93,24 +97,36 @@ class Places:
         return found
 
     def engines_on_gpu(self, gpus_there: float) -> bool:
-        """Returns whether engines run on GPUs: the configuration's word, and only without one what the cluster has now."""
+        """Returns whether engines run on GPUs: the configuration's word, and only without one what the cluster has
+        now."""
         return self.policy.device is Device.gpu or (self.policy.device is Device.auto and gpus_there > 0)
 
     def booked(self, gpus_there: float) -> tuple[float, float]:
         """Returns the GPUs that each engine and each trainer worker books, where it runs on GPUs.
 
-        On a GPU that the two share the engine books more than half and the worker the rest, so that no two engines come to be on one.
+        On a GPU that the two share the engine books more than half and the worker the rest, so that no two engines come
+        to be on one.
         """
         policy, trainer = self.policy, self.trainer
         apart = trainer.share is Share.split or (trainer.share is Share.time and not self.online)
-        if apart or not trainer.use_gpu or policy.backend is not PolicyBackend.vllm or not self.engines_on_gpu(gpus_there):
+        if (
+            apart
+            or not trainer.use_gpu
+            or policy.backend is not PolicyBackend.vllm
+            or not self.engines_on_gpu(gpus_there)
+        ):
             return policy.tensor_parallel_size, 1
         engine = max(policy.gpu_memory_utilization, _MORE_THAN_HALF)
         return engine, round(1 - engine, 4)  # Ray counts in ten thousandths
 
     def sleeping(self, gpus_there: float) -> bool:
         """Returns whether engines sleep while a trainer on their GPUs trains."""
-        return self.online and self.trainer.share is Share.time and self.trainer.use_gpu and self.engines_on_gpu(gpus_there)
+        return (
+            self.online
+            and self.trainer.share is Share.time
+            and self.trainer.use_gpu
+            and self.engines_on_gpu(gpus_there)
+        )
 
     def needs(self, gpus_there: float) -> list[Need]:
         """Returns what each role needs, in the order in which places are given out."""
@@ -120,7 +136,9 @@ class Places:
         if policy.backend is PolicyBackend.vllm:
             size = policy.tensor_parallel_size if self.engines_on_gpu(gpus_there) else 0
             setting = "policy.engines" + (" and policy.tensor_parallel_size" if size > 1 else "")
-            found.append(Need(Role.engine, policy.engines, size, 1 if size else policy.threads, labels[Role.engine], setting))
+            found.append(
+                Need(Role.engine, policy.engines, size, 1 if size else policy.threads, labels[Role.engine], setting)
+            )
         found.append(Need(Role.coordinator, self.coordinators, 0, 1, labels[Role.coordinator], "collect.coordinators"))
         if not self.env.url:
             found.append(Need(Role.environment, self.env.servers, 0, 1, labels[Role.environment], "env.servers"))

@@ -23,7 +23,8 @@ from agentr.config.schema import EnvConfig
 from agentr.errors import ConfigError
 from agentr.store.files import make_folder, remove, write_bytes
 
-#: Deadline of what a node is asked, and how much longer one that is late is waited for, visibly: a busy machine takes its time.
+#: Deadline of what a node is asked, and how much longer one that is late is waited for, visibly: a busy machine takes
+#: its time.
 ANSWER_S, LATE_S = 25.0, 60.0
 #: Sessions that a server holds at a time (its own default), and those that a tree of a search keeps open.
 SESSIONS_OF_A_SERVER, SESSIONS_OF_A_TREE = 20_000, 32
@@ -86,15 +87,20 @@ class Report:
         texts = [str(problem).removeprefix(": ") for problem in self.problems]
         if len(texts) == 1:
             raise ConfigError(texts[0])
-        raise ConfigError(f"{len(texts)} things are missing on the cluster:\n" + "\n".join(f"- {text}" for text in texts))
+        raise ConfigError(
+            f"{len(texts)} things are missing on the cluster:\n" + "\n".join(f"- {text}" for text in texts)
+        )
 
 
-def preflight(places: Places, run_dir: Path, joined: bool, say: Callable[[str], None], missing: Iterable[Problem] = ()) -> Report:
+def preflight(
+    places: Places, run_dir: Path, joined: bool, say: Callable[[str], None], missing: Iterable[Problem] = ()
+) -> Report:
     """Checks the cluster that this process has joined. Waits for nodes up to ``cluster.wait_s``.
 
     Args:
         run_dir: It must exist.
-        joined: Whether the cluster was there before; of one that this process started on its own machine, less can be wrong.
+        joined: Whether the cluster was there before; of one that this process started on its own machine, less can be
+            wrong.
         missing: What is missing besides.
     """
     problems = [*missing, *_sessions(places.env, places.in_flight)]
@@ -113,7 +119,8 @@ def preflight(places: Places, run_dir: Path, joined: bool, say: Callable[[str], 
     notes += [
         f"{need.count} x {need.threads} threads of {need.role.value}s share {cpus:g} CPUs"
         for need in wanted
-        if not need.gpus and need.count * need.threads > (cpus := sum(n.cpus for n in there if matches(n.labels, need.labels))) > 0
+        if not need.gpus
+        and need.count * need.threads > (cpus := sum(n.cpus for n in there if matches(n.labels, need.labels))) > 0
     ]
     return Report(there, wanted, seen, problems, notes)
 
@@ -152,7 +159,9 @@ def _environment(name: str, python: str) -> list[str]:
     if python:
         if not os.access(python, os.X_OK):
             return [f"the interpreter {python}"]
-        asked = subprocess.run([python, "-c", "import env_servers"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        asked = subprocess.run(
+            [python, "-c", "import env_servers"], capture_output=True, text=True, timeout=ANSWER_S, check=False
+        )
         return [] if asked.returncode == 0 else [f"env_servers in {python}: {asked.stderr.strip().splitlines()[-1:]}"]
     from env_servers import registry
 
@@ -200,7 +209,10 @@ def _ask_for(wanted: Sequence[Need]) -> None:
     from ray.autoscaler.sdk import request_resources
 
     each = [(need, {"GPU": need.gpus} if need.gpus else {"CPU": 1}) for need in wanted for _ in range(need.count)]
-    request_resources(bundles=[bundle for _, bundle in each], bundle_label_selectors=[need.labels for need, _ in each] if each else None)
+    request_resources(
+        bundles=[bundle for _, bundle in each],
+        bundle_label_selectors=[need.labels for need, _ in each] if each else None,
+    )
 
 
 def _look_everywhere(
@@ -228,7 +240,11 @@ def _look_everywhere(
     task: Any = ray.remote(look)
     for node in there:
         serves = Role.environment in labels and matches(node.labels, labels[Role.environment])
-        models = any(matches(node.labels, labels[role]) for role in (Role.engine, Role.trainer, Role.coordinator) if role in labels)
+        models = any(
+            matches(node.labels, labels[role])
+            for role in (Role.engine, Role.trainer, Role.coordinator)
+            if role in labels
+        )
         request = Look(
             canary=str(canary),
             word=word,
@@ -278,8 +294,15 @@ def _of_nodes(run_dir: Path, there: Sequence[ClusterNode], seen: dict[str, Seen]
     if silent:
         message = f"{', '.join(silent)} did not answer within {ANSWER_S + LATE_S:g} s"
         problems.append(Problem("", message, "Are these nodes reachable, and not overloaded?"))
-    broken = {node.name: seen[node.id].problem for node in there if node.id in seen and seen[node.id].problem.startswith("it cannot")}
-    problems += [Problem("", f"{name}: {problem}", "Is agentr, with its packages, on every node?") for name, problem in broken.items()]
+    broken = {
+        node.name: seen[node.id].problem
+        for node in there
+        if node.id in seen and seen[node.id].problem.startswith("it cannot")
+    }
+    problems += [
+        Problem("", f"{name}: {problem}", "Is agentr, with its packages, on every node?")
+        for name, problem in broken.items()
+    ]
     blind = [node.name for node in there if node.id in seen and node.name not in broken and not seen[node.id].sees_run]
     if blind:
         message = f"{run_dir} is not the same folder on {', '.join(blind)}"
@@ -289,6 +312,10 @@ def _of_nodes(run_dir: Path, there: Sequence[ClusterNode], seen: dict[str, Seen]
         if found is None or node.name in broken or node.name in blind:
             continue
         if found.problem:
-            problems.append(Problem("run.dir", f"on {node.name}: {found.problem}", "May this user write there, on every node?"))
-        problems += [Problem("", f"{node.name} lacks {what}", "It must be on every node that uses it.") for what in found.missing]
+            problems.append(
+                Problem("run.dir", f"on {node.name}: {found.problem}", "May this user write there, on every node?")
+            )
+        problems += [
+            Problem("", f"{node.name} lacks {what}", "It must be on every node that uses it.") for what in found.missing
+        ]
     return problems

@@ -1,7 +1,8 @@
 """Hands the metrics of a process to Ray, which offers them to Prometheus on every node.
 
-Whoever reports is a function that says what its numbers are now. A thread asks it once a second: counting costs the work itself next to
-nothing, and a loop that is blocked does not silence its own lag. In a process that is not part of a Ray cluster nothing happens.
+Whoever reports is a function that says what its numbers are now. A thread asks it once a second: counting costs the
+work itself next to nothing, and a loop that is blocked does not silence its own lag. In a process that is not part of a
+Ray cluster nothing happens.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks.
 EVERY_S = 1.0
-#: What a counter begins with, so that its first event is a step that Prometheus sees. Ray takes no 0, and no sum shows this.
+#: What a counter begins with, so that its first event is a step that Prometheus sees. Ray takes no 0, and no sum shows
+#: this.
 _NOTHING = 1e-300
 
 Read = Callable[[], Iterable[MetricSample]]
@@ -80,7 +82,8 @@ class Pusher:
             ended = self._end.wait(self._every_s)
             try:
                 self.push()
-            except Exception:  # whatever Ray raises: not being seen is no reason to end a run, and once is enough to know
+            # whatever Ray raises: not being seen is no reason to end a run, and once is enough to know
+            except Exception:
                 if not said:
                     log.exception("The metrics of %s cannot be told.", self._common["part"])
                 said = True
@@ -107,7 +110,8 @@ class Lag:
         self._asked: float | None = None
 
     def look(self) -> float:
-        """Returns the longest delay of the last looks in seconds; while the loop is blocked, for how long it has not answered."""
+        """Returns the longest delay of the last looks in seconds; while the loop is blocked, for how long it has not
+        answered."""
         now = time.monotonic()
         if self._asked is not None:
             return max(*self._seen, now - self._asked)

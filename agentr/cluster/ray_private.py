@@ -1,6 +1,8 @@
-"""What Ray keeps private and agentr uses, all of it: Ray says nowhere else which nodes drain, or what became of an actor.
+"""What Ray keeps private and agentr uses, all of it: Ray says nowhere else which nodes drain, or what became of an
+actor.
 
-A new version of Ray is tried here first: ``tests/cluster/test_ray_private.py`` says for which one each of these was seen to work.
+A new version of Ray is tried here first: ``tests/cluster/test_ray_private.py`` says for which one each of these was
+seen to work.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ def actor(handle: Any) -> dict[str, Any]:
 
 
 def actors_of(job: Any) -> list[dict[str, Any]]:
-    """Returns what Ray's table says of the actors of a job, those that are being started and those that are dead included."""
+    """Returns what Ray's table says of the actors of a job, those that are being started and those that are dead
+    included."""
     from ray._private.state import actors
 
     return list(actors(job_id=job).values())
@@ -37,7 +40,8 @@ def jobs() -> list[dict[str, Any]]:
 
 
 def draining_nodes() -> dict[str, int]:
-    """Returns the nodes that are about to be taken away, by id, and when, in milliseconds since 1970; 0 if nobody said."""
+    """Returns the nodes that are about to be taken away, by id, and when, in milliseconds since 1970; 0 if nobody
+    said."""
     from ray._private.state import state
 
     return state.get_draining_nodes()
@@ -77,7 +81,8 @@ def hand_over(client: JobSubmissionClient, uri: str, file: Path) -> None:
 
 
 def take(uri: str) -> bytes | None:
-    """Takes out of the key-value store what was handed over; None if it is not there. Called on a node, before Ray is joined."""
+    """Takes out of the key-value store what was handed over; None if it is not there.
+    Called on a node, before Ray is joined."""
     from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue]
 
     client = GcsClient(address=os.environ["RAY_ADDRESS"])
@@ -89,8 +94,9 @@ def take(uri: str) -> bytes | None:
 def trainer_without_idle_actors() -> type[TorchTrainer]:
     """Returns Ray Train's trainer, without two actors that are of no use to a trainer on a CPU.
 
-    One actor splits Ray datasets among workers. The other returns the workers' resources after the controller was killed: a tenth of a
-    core, which goes with the driver anyway. If a version lacks the overridden method, both actors start, as on GPUs.
+    One actor splits Ray datasets among workers. The other returns the workers' resources after the controller was
+    killed: a tenth of a core, which goes with the driver anyway. If a version lacks the overridden method, both actors
+    start, as on GPUs.
     """
     from ray.train.torch import TorchTrainer
 

@@ -1,4 +1,5 @@
-"""Restarts of a process, counted within a window: a week on machines that are taken away needs many, a fault that returns needs few."""
+"""Restarts of a process, counted within a window: a week on machines that are taken away needs many, a fault that
+returns needs few."""
 
 from __future__ import annotations
 
@@ -49,6 +50,9 @@ class Restarts:
         make_folder(self.folder)
         append_line(path, {"time": round(now, 3), "host": socket.gethostname()})
         if len(recent) > self.limit:
-            hint = "See its log for the cause; cluster.actor_restarts and cluster.restart_window_s say how often it is started again."
+            hint = (
+                "See its log for the cause; cluster.actor_restarts and cluster.restart_window_s say how often it is "
+                "started again."
+            )
             raise EngineLost(f"{self.name} died {len(recent)} times within {self.window_s:g} s", hint=hint)
         return len(before)

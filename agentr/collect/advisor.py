@@ -1,4 +1,5 @@
-"""Who is asked, the teacher by the flywheel's operators and the judge of episodes: the policy itself, or a model behind an API.
+"""Who is asked, the teacher by the flywheel's operators and the judge of episodes: the policy itself, or a model behind
+an API.
 
 Answers are kept beside the trees, by what was asked: a stage that is started again asks nothing twice.
 """
@@ -49,8 +50,13 @@ class Advisor:
         """
         own, messages = self._config.sampling, (Message("user", question),)
         sampling = Sampling(own.temperature, own.max_tokens, own.top_p, derived_seed(tree.seed, self._role, label))
-        name = self._agent.policy_name if self._config.who is Who.policy else f"{self._config.openai.base_url} {self._config.openai.model}"
-        how = {key: value for key, value in asdict(sampling).items() if key != "stop_ids"}  # they say nothing that the name does not
+        name = (
+            self._agent.policy_name
+            if self._config.who is Who.policy
+            else f"{self._config.openai.base_url} {self._config.openai.model}"
+        )
+        # they say nothing that the name does not
+        how = {key: value for key, value in asdict(sampling).items() if key != "stop_ids"}
         asked = hashlib.blake2b(json.dumps([name, question, how]).encode(), digest_size=16).hexdigest()
         if asked not in self._known:
             codec = self._agent.codec.plain
@@ -71,15 +77,26 @@ class Advisor:
             tokens = {"prompt_tokens": cost.prompt_tokens, "completion_tokens": cost.completion_tokens}
             answer = codec.reply(completion.text) if self._config.who is Who.policy else completion.text
             whole = {"whole": completion.text} if answer != completion.text else {}
-            self._known[asked] = {"asked": asked, "task": tree.task.key, "question": question, "answer": answer, **whole, **tokens}
+            self._known[asked] = {
+                "asked": asked,
+                "task": tree.task.key,
+                "question": question,
+                "answer": answer,
+                **whole,
+                **tokens,
+            }
             append_line(self._file, self._known[asked])
         known = self._known[asked]
-        tree.spend(Cost(judge_calls=1, prompt_tokens=known["prompt_tokens"], completion_tokens=known["completion_tokens"]))
+        tree.spend(
+            Cost(judge_calls=1, prompt_tokens=known["prompt_tokens"], completion_tokens=known["completion_tokens"])
+        )
         return known["answer"]
 
 
 @asynccontextmanager
-async def advisor(key: str, config: AdvisorConfig, agent: Agent, forest: GrowingForest) -> AsyncIterator[Advisor | None]:
+async def advisor(
+    key: str, config: AdvisorConfig, agent: Agent, forest: GrowingForest
+) -> AsyncIterator[Advisor | None]:
     """Gives the teacher or the judge of a stage, None if nobody is asked, and closes its connections in the end.
 
     Args:
@@ -97,7 +114,9 @@ async def advisor(key: str, config: AdvisorConfig, agent: Agent, forest: Growing
     from agentr.policy.openai_api import OpenAIPolicy
 
     api = OpenAIPolicy(
-        PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec.plain, agent.secrets
+        PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries),
+        agent.codec.plain,
+        agent.secrets,
     )
     try:
         yield Advisor(key, config, agent, api, forest)

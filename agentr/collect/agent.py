@@ -103,7 +103,8 @@ class Sampler:
     format: ActionFormat
 
     async def draw(self, request: GenerateRequest, prefix: str = "") -> tuple[list[Completion], Cost, float]:
-        """Returns the turns of a request, of which the prompt has ``prefix`` already, their cost, and the seconds until they were there."""
+        """Returns the turns of a request, of which the prompt has ``prefix`` already, their cost, and the seconds until
+        they were there."""
         started, begun = time.monotonic(), self.codec.begin(prefix) if prefix else ()
         completions = [*await self.policy.generate(request)]
         cost = cost_of(request, completions)
@@ -114,8 +115,11 @@ class Sampler:
             completions[number] = replace(drawn, text=text, token_ids=(*begun, *drawn.token_ids), logprobs=logprobs)
         return completions, cost, round(time.monotonic() - started, 4)
 
-    async def _gone_on(self, request: GenerateRequest, prefix: str, number: int, drawn: Completion) -> tuple[Completion, Cost]:
-        """A turn without the ends that stop strings made in its thought, which only named them, and what it took to go on.
+    async def _gone_on(
+        self, request: GenerateRequest, prefix: str, number: int, drawn: Completion
+    ) -> tuple[Completion, Cost]:
+        """A turn without the ends that stop strings made in its thought, which only named them, and what it took to go
+        on.
 
         Engines know strings, and not where they stand. Turns of an API are closed already, and stay as they are.
         """
@@ -138,7 +142,8 @@ class Sampler:
         return drawn, cost
 
     def said(self, text: str, ids: Sequence[int]) -> str:
-        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself, from its beginning on."""
+        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself, from its
+        beginning on."""
         if not self.format.reasons:
             return self.codec.answer(text, ids)
         return f"{REASONS}{text}" if self.codec.begins_in_reasoning(text, ids) else text
@@ -216,7 +221,8 @@ class Agent:
             env=env,
             codec=codec,
             spec=spec,
-            format=codec.calls or action_format(spec.action_format, settings.turns.without_action is WithoutAction.last_line),
+            format=codec.calls
+            or action_format(spec.action_format, settings.turns.without_action is WithoutAction.last_line),
             prompt=settings.prompt,
             turns=settings.turns,
             sampling=settings.sampling,
@@ -230,7 +236,8 @@ class Agent:
         return Sampler(self.policy, self.codec, self.format)
 
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
-        """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the tree at once."""
+        """A new tree of a task, and the session at its root.
+        A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
         messages = opening_of(self.spec, self.prompt, session.last.observation, self.codec.calls)
         tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
@@ -241,7 +248,9 @@ class Agent:
             tree.back_up(0)
         return tree, session
 
-    async def sample(self, tree: Tree, expansion: Expansion, session: Session, *, reuse_prefix: bool = True) -> Expanded:
+    async def sample(
+        self, tree: Tree, expansion: Expansion, session: Session, *, reuse_prefix: bool = True
+    ) -> Expanded:
         """Samples the turns of an expansion and executes each distinct action once. The tree is not changed.
 
         Args:
@@ -280,7 +289,13 @@ class Agent:
         return prompt_after(tree, node, self.max_model_len, self.sampling.max_tokens, self.turns.full_context)
 
     async def _draw(
-        self, tree: Tree, asked: Expansion, session: Session, prompt: Prompt, prefix: str = "", reuse_prefix: bool = True
+        self,
+        tree: Tree,
+        asked: Expansion,
+        session: Session,
+        prompt: Prompt,
+        prefix: str = "",
+        reuse_prefix: bool = True,
     ) -> Expanded:
         own, begun = self.sampling, self.codec.begin(prefix) if prefix else ()
         warmth = own.temperature if asked.temperature is None else asked.temperature
@@ -317,7 +332,9 @@ class Agent:
         env_s = round(time.monotonic() - started, 4)
         self.meter.turns(tree, node, cost, policy_s, env_s)
         unparsed = sum(p.action is None for p in parsed)
-        turns = Expanded([], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s)
+        turns = Expanded(
+            [], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s
+        )
         for completion, turn in zip(completions, parsed, strict=True):
             after = session if turn.action is None else executed[turn.action]
             seen = after.last
@@ -343,7 +360,9 @@ class Agent:
         return tokens + self.sampling.max_tokens <= self.max_model_len
 
 
-def _child(tree: Tree, codec: ChatCodec, completion: Completion, action: str, seen: Observation, forgotten: int) -> Child:
+def _child(
+    tree: Tree, codec: ChatCodec, completion: Completion, action: str, seen: Observation, forgotten: int
+) -> Child:
     reasoning = codec.reasoning(completion.token_ids)
     shown = completion.token_ids if tree.hiding is None else completion.token_ids[reasoning:]
     closed = bool(shown) and shown[-1] == codec.end_id
@@ -365,7 +384,8 @@ def _child(tree: Tree, codec: ChatCodec, completion: Completion, action: str, se
 
 
 def _refused(before: Node, session: Session, n: int, refused: PromptRefused) -> Expanded:
-    """The end of the episode after a node: an empty turn for each that was to be drawn, which is no turn of the agent's."""
+    """The end of the episode after a node: an empty turn for each that was to be drawn, which is no turn of the
+    agent's."""
     log.warning("the prompt after turn %d was refused, and the episode ends there: %s", before.id, refused)
     child = Child(
         text="",
@@ -384,7 +404,8 @@ def _refused(before: Node, session: Session, n: int, refused: PromptRefused) -> 
 
 
 class Sessions:
-    """The live sessions of one tree, by node. A session that is not there any more is opened again by replaying the path.
+    """The live sessions of one tree, by node.
+    A session that is not there any more is opened again by replaying the path.
 
     Args:
         spare: Sessions of expanded nodes that stay open, those used last: for strategies that come back to a node.

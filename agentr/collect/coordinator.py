@@ -2,8 +2,8 @@
 
 Several may share a stage, each with tasks of its own.
 
-It keeps nothing that a restart would miss: what is finished is in the forest, what is growing is in the journals, and each call names
-the policy and the engines. So the driver may call again after it died.
+It keeps nothing that a restart would miss: what is finished is in the forest, what is growing is in the journals, and
+each call names the policy and the engines. So the driver may call again after it died.
 """
 
 from __future__ import annotations
@@ -46,7 +46,13 @@ class Coordinator:
     """
 
     def __init__(
-        self, settings: AgentSettings, urls: Urls, token: Secret, model: Path, secrets: Mapping[str, Secret], number: int = 0
+        self,
+        settings: AgentSettings,
+        urls: Urls,
+        token: Secret,
+        model: Path,
+        secrets: Mapping[str, Secret],
+        number: int = 0,
     ) -> None:
         clean_output()
         self.settings = settings
@@ -78,7 +84,10 @@ class Coordinator:
         """
         tasks = await self.env.tasks(selection)
         if not tasks:
-            raise ConfigError(f"split {selection.split!r} with these filters has no task", hint="Widen tasks.where or raise tasks.limit.")
+            raise ConfigError(
+                f"split {selection.split!r} with these filters has no task",
+                hint="Widen tasks.where or raise tasks.limit.",
+            )
         if training and not self.settings.env.allow_leaks:
             spec = await self.env.spec()
             assert_trainable(tasks, spec, await self.env.held_out())
@@ -99,7 +108,15 @@ class Coordinator:
         self._progress = StageProgress()
         self._meter.begin(self._progress)
         spec = await self.env.spec()
-        agent = Agent.of(self.settings, await self._ready_policy(policy, engines), self.env, self.codec, spec, self.secrets, self._meter)
+        agent = Agent.of(
+            self.settings,
+            await self._ready_policy(policy, engines),
+            self.env,
+            self.codec,
+            spec,
+            self.secrets,
+            self._meter,
+        )
         steps = self.env.stats.steps
         await run_job(job, agent, self._progress, GrowingForest(job.folder, epoch=job.epoch, part=job.part, taken=True))
         self._progress.env_steps_executed = self.env.stats.steps - steps

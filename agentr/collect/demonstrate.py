@@ -49,7 +49,8 @@ class Demonstrate(Work):
 
 
 async def demonstrate(task: Task, agent: Agent, seed: int, scripted: Sequence[str] | None = None) -> Tree | None:
-    """Returns the expert's episode as a tree of one branch, or None if there is no expert for the task or the format cannot hold its turns.
+    """Returns the expert's episode as a tree of one branch, or None if there is no expert for the task or the format
+    cannot hold its turns.
 
     Args:
         scripted: An expert's turns to play in place of the environment's own.
@@ -63,7 +64,9 @@ async def demonstrate(task: Task, agent: Agent, seed: int, scripted: Sequence[st
             return None
         scripted = [turn for thought, action in steps if (turn := written(agent.format, thought, action)) is not None]
         if len(scripted) < len(steps):
-            log.warning("%s is left out: the format %s cannot hold each of the expert's turns", task.key, agent.format.name)
+            log.warning(
+                "%s is left out: the format %s cannot hold each of the expert's turns", task.key, agent.format.name
+            )
             return None
     elif agent.codec.calls:
         scripted = [as_call(turn, agent.spec.action_format, agent.codec.calls) for turn in scripted]

@@ -1,7 +1,7 @@
 """A judge is asked whether an episode is right: of those that the flywheel makes, and of held-out ones.
 
-That is the LLM judge of ET-Agent (arXiv 2601.06860, section 4.1). The environment has its own answer to the same question, so what a judge
-says can be held against it.
+That is the LLM judge of ET-Agent (arXiv 2601.06860, section 4.1). The environment has its own answer to the same
+question, so what a judge says can be held against it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ Task:
 """
 
 _SOLVED = """
-The agent has stopped. The work is Good if the task is solved, Bad if it is not, and Uncertain if neither can be said."""
+The agent has stopped. The work is Good if the task is solved, Bad if it is not, and Uncertain if neither can be \
+said."""
 
 _ANSWERED = """\
 You check the work of an agent that answers a question.
@@ -41,7 +42,8 @@ Question:
 Right answer: {reference}
 Answer of the agent: {answer}
 
-The agent's answer is Good if it means the same as the right one, Bad if it does not, and Uncertain if neither can be said."""
+The agent's answer is Good if it means the same as the right one, Bad if it does not, and Uncertain if neither can be \
+said."""
 
 _HOW = """
 Give your reason in one sentence. Then end with one line: Judgement: Good, Judgement: Bad, or Judgement: Uncertain."""
@@ -50,17 +52,21 @@ Give your reason in one sentence. Then end with one line: Judgement: Good, Judge
 def described(episode: Episode) -> str:
     """Returns an episode in words: the task, and each turn with the environment's answer."""
     turns = enumerate(episode.path, 1)
-    steps = "\n\n".join(f"Step {step}:\n{node.text}\nAnswer of the environment: {node.observation}" for step, node in turns)
+    steps = "\n\n".join(
+        f"Step {step}:\n{node.text}\nAnswer of the environment: {node.observation}" for step, node in turns
+    )
     return _WORK.format(task=episode.tree.messages[-1].content, steps=steps)
 
 
 async def give_verdict(judge: Advisor | None, episode: Episode, reference: str = "") -> None:
-    """Asks a judge, if there is one, whether an episode is right; its verdict stands at the last turn, none if there is no answer.
+    """Asks a judge, if there is one, whether an episode is right; its verdict stands at the last turn, none if there is
+    no answer.
 
     An answer of the judge's that cannot be read is counted, and counts as uncertain.
 
     Args:
-        reference: The right answer to the task, where episodes end with one: the judge then sees the two answers and not the work.
+        reference: The right answer to the task, where episodes end with one: the judge then sees the two answers and
+            not the work.
     """
     if judge is None or episode.leaf.verdict is not None:
         return

@@ -27,11 +27,11 @@ class EvolveConfig(Section):
     evolutions: NonNegativeInt = 3
     """How often an episode of each task is chosen (ET-Agent: 3)."""
     right: list[str] = field(default_factory=lambda: ["rollout", "drop_redundant"])
-    """Operators for an episode that is right: rollout, drop_redundant; asked of a teacher: refine_redundant, rewrite_thoughts; your own:
-    module:name."""
+    """Operators for an episode that is right: rollout, drop_redundant; asked of a teacher: refine_redundant,
+    rewrite_thoughts; your own: module:name."""
     wrong: list[str] = field(default_factory=lambda: ["correct_flawed", "hint_step", "hint_end"])
-    """Operators for one that is wrong: rollout, correct_flawed, hint_step, hint_end; asked of a teacher: correct_step; your own:
-    module:name."""
+    """Operators for one that is wrong: rollout, correct_flawed, hint_step, hint_end; asked of a teacher: correct_step;
+    your own: module:name."""
     samples: PositiveInt = 2
     """Continuations that are drawn from a state to see whether the policy still succeeds from there."""
     hints: list[str] = field(
@@ -50,7 +50,8 @@ class EvolveConfig(Section):
     judge: AdvisorConfig = field(
         default_factory=lambda: AdvisorConfig(who=Who.nobody, sampling=SamplingConfig(temperature=0.0, max_tokens=256))
     )
-    """Who is asked whether episodes are right: those that operators start from, of which it is known, and those that come of them."""
+    """Who is asked whether episodes are right: those that operators start from, of which it is known, and those that
+    come of them."""
 
 
 @dataclass
@@ -87,11 +88,13 @@ class Evolver:
 
     async def write(self, node: int, text: str) -> int:
         """Takes a turn that a teacher has written, and returns its node."""
-        return self._taken(node, await self.agent.act(self.tree, node, await self.sessions.at(node), text), Origin.REWRITE)
+        return self._taken(
+            node, await self.agent.act(self.tree, node, await self.sessions.at(node), text), Origin.REWRITE
+        )
 
     async def go_on(self, node: int, hint: str | None = None) -> int:
-        """Lets the policy go on after ``node``, perhaps with a hint, until the episode ends, and returns where; -1 if there is no room,
-        or the format cannot hold the hint."""
+        """Lets the policy go on after ``node``, perhaps with a hint, until the episode ends, and returns where; -1 if
+        there is no room, or the format cannot hold the hint."""
         opening, origin = (None, Origin.POLICY) if hint is None else (written(self.agent.format, hint), Origin.REWRITE)
         if hint is not None and opening is None:
             return -1
@@ -99,7 +102,14 @@ class Evolver:
         label = f"evolve/{self._drawn}"
         while node == 0 or self.tree.nodes[node].outcome is None:
             taken = await take_turn(
-                self.tree, node, self.agent, self.sessions, origin, label, opening, lambda child, at=node: self._cut_off(at, child)
+                self.tree,
+                node,
+                self.agent,
+                self.sessions,
+                origin,
+                label,
+                opening,
+                lambda child, at=node: self._cut_off(at, child),
             )
             if taken is None:
                 return -1
@@ -109,8 +119,8 @@ class Evolver:
     async def flaw(self, episode: Episode) -> tuple[int, int]:
         """Returns the turn that was wrong, counted from 1, and the leaf of an episode that succeeds from before it.
 
-        It is the last turn before which the policy still succeeds in one of ``samples`` attempts. If it never does, the first turn is
-        given, and -1.
+        It is the last turn before which the policy still succeeds in one of ``samples`` attempts. If it never does, the
+        first turn is given, and -1.
         """
         found = self._flaws.get(episode.leaf.id)
         if found is None:

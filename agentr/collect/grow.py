@@ -55,7 +55,8 @@ class ExpertPath(Prefix):
 
 @dataclass(frozen=True)
 class BadBeginning(Prefix):
-    """The beginning of the warm start's failed episode, cut after a random turn but before its last one (Agent-R, Table 3).
+    """The beginning of the warm start's failed episode, cut after a random turn but before its last one (Agent-R, Table
+    3).
 
     Attributes:
         seed: Of the cut. It depends on the failed episode alone, so every policy goes on from the same place.
@@ -121,11 +122,14 @@ class Grow(Work):
         return await grow(unit.task, strategy, unit.agent, unit.forest, unit.seed, prefix)
 
 
-async def grow(task: Task, strategy: Strategy, agent: Agent, forest: GrowingForest, seed: int, prefix: Sequence[Node] = ()) -> Tree:
+async def grow(
+    task: Task, strategy: Strategy, agent: Agent, forest: GrowingForest, seed: int, prefix: Sequence[Node] = ()
+) -> Tree:
     """Grows the tree of a task to its end and returns it; the caller makes it visible.
 
-    Every expansion is journaled after it was told. If the journal of an earlier attempt is there, its expansions are told again and
-    the search goes on from the last one: the environment is replayed where needed, the policy is not asked again.
+    Every expansion is journaled after it was told. If the journal of an earlier attempt is there, its expansions are
+    told again and the search goes on from the last one: the environment is replayed where needed, the policy is not
+    asked again.
 
     Args:
         prefix: Turns of another tree of the same task that this one begins with, below its root.

@@ -48,7 +48,8 @@ class Unit:
         return self.source.read(self.task.key)
 
     def without_costs(self) -> Tree:
-        """Returns the task's tree in ``source`` without what it cost, for a work whose own costs alone are to be counted."""
+        """Returns the task's tree in ``source`` without what it cost, for a work whose own costs alone are to be
+        counted."""
         return replace(self.begun(), cost=Cost(), events={}, spent=[])
 
 
@@ -58,7 +59,8 @@ class Work(ABC):
     Two works that are equal make equal trees of equal tasks, with the same policy and seed.
     """
 
-    #: Stage whose trees the work starts from: of the same round (``collect``), or of another (``rounds/00/eval``); empty for none.
+    #: Stage whose trees the work starts from: of the same round (``collect``), or of another (``rounds/00/eval``);
+    #: empty for none.
     source: ClassVar[str] = ""
     #: Names the work in seeds and manifests.
     kind: ClassVar[str]
@@ -79,7 +81,8 @@ class Work(ABC):
         yield None
 
     def tasks(self, tasks: Sequence[Task], source: Forest | None) -> list[Task]:
-        """Returns those of a round's tasks that the work applies to; by default all, or those of the trees that it starts from."""
+        """Returns those of a round's tasks that the work applies to; by default all, or those of the trees that it
+        starts from."""
         return list(tasks) if source is None else source.tasks()
 
     def max_completions(self, step_limit: int) -> int:
@@ -141,7 +144,9 @@ def _share(amount: int, part: int, number: int) -> int:
     return amount * (part + 1) // number - amount * part // number
 
 
-async def run_job(job: TreeJob, agent: Agent, progress: StageProgress, forest: GrowingForest | None = None) -> StageProgress:
+async def run_job(
+    job: TreeJob, agent: Agent, progress: StageProgress, forest: GrowingForest | None = None
+) -> StageProgress:
     """Runs a job to its end; trees that are already there are not made again.
 
     Args:
@@ -162,6 +167,10 @@ async def run_job(job: TreeJob, agent: Agent, progress: StageProgress, forest: G
         async with job.work.helper(agent, forest) as helper:
 
             async def make(task: Task) -> Tree | None:
-                return await job.work.make(Unit(task, derived_seed(job.seed, job.work.kind, task.key), agent, forest, source, helper))
+                return await job.work.make(
+                    Unit(task, derived_seed(job.seed, job.work.kind, task.key), agent, forest, source, helper)
+                )
 
-            return await run_units(job.tasks, make, forest, progress, job.limits, job.work.max_completions(agent.spec.step_limit))
+            return await run_units(
+                job.tasks, make, forest, progress, job.limits, job.work.max_completions(agent.spec.step_limit)
+            )

@@ -1,7 +1,7 @@
 """Where did a bad path go wrong? The first step with the verdict "bad" is the transition point (Agent-R section 3.2).
 
-The judge is the policy itself. Each step of a tree is judged once, whatever number of paths share it; the verdict is kept on its node.
-A verdict that cannot be read is counted, and the tree's own values decide in its place.
+The judge is the policy itself. Each step of a tree is judged once, whatever number of paths share it; the verdict is
+kept on its node. A verdict that cannot be read is counted, and the tree's own values decide in its place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Steps so far:
 Step to judge:
 {step}
 
-A step is Good if it clearly helps to finish the task, Bad if it clearly harms or wastes effort, and Uncertain if neither can be said.
+A step is Good if it clearly helps to finish the task, Bad if it clearly harms or wastes effort, and Uncertain if \
+neither can be said.
 Give your reason in one sentence. Then end with one line: Judgement: Good, Judgement: Bad, or Judgement: Uncertain."""
 
 _VERDICT = re.compile(r"judge?ment:?\W*(good|bad|uncertain)", re.IGNORECASE)

@@ -59,7 +59,9 @@ class Meter:
         spent, (retried, progress) = self.spent, self._stage
         prefilled = spent.prompt_tokens - spent.cached_tokens
         yield MetricSample(metrics.EXPANSIONS, spent.calls)
-        yield from by_label(metrics.TOKENS, generated=spent.completion_tokens, prefilled=prefilled, cached=spent.cached_tokens)
+        yield from by_label(
+            metrics.TOKENS, generated=spent.completion_tokens, prefilled=prefilled, cached=spent.cached_tokens
+        )
         yield MetricSample(metrics.AGAIN, self.again)
         yield from by_bucket(metrics.POLICY_SECONDS, self.policy_s)
         yield from by_bucket(metrics.ENV_SECONDS, self.env_s)
@@ -72,7 +74,8 @@ class Meter:
 
 
 def unseen(tree: Tree, node: int) -> int:
-    """Returns how many tokens of a node's prompt no earlier call of this tree had: what a perfect cache of the tree computes."""
+    """Returns how many tokens of a node's prompt no earlier call of this tree had: what a perfect cache of the tree
+    computes."""
     tokens, nodes = 0, tree.nodes
     while True:
         here = nodes[node]

@@ -1,9 +1,10 @@
-"""Operators of the flywheel: each makes of an episode another one, or says why not (ET-Agent, arXiv 2601.06860, section 3.2).
+"""Operators of the flywheel: each makes of an episode another one, or says why not (ET-Agent, arXiv 2601.06860, section
+3.2).
 
-Where the original asks a larger model which step was redundant or wrong, ``drop_redundant`` and ``correct_flawed`` find out: a step is
-redundant if the episode earns as much without it, and wrong if the policy still succeeds from before it and no more from after it. An
-answer is no proof by itself, for it may repeat what the step left out had found: it is drawn anew. The operators that ask are in
-``agentr.collect.teacher_operators``.
+Where the original asks a larger model which step was redundant or wrong, ``drop_redundant`` and ``correct_flawed`` find
+out: a step is redundant if the episode earns as much without it, and wrong if the policy still succeeds from before it
+and no more from after it. An answer is no proof by itself, for it may repeat what the step left out had found: it is
+drawn anew. The operators that ask are in ``agentr.collect.teacher_operators``.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ async def rollout(evolver: Evolver, episode: Episode) -> Evolution:
 
 
 async def drop_redundant(evolver: Evolver, episode: Episode) -> Evolution:
-    """The same episode without its redundant turns: each turn but the last is left out in turn, from the end, and stays out if the rest,
-    carried out again, earns as much. Where episodes end with an answer, the policy gives it anew, in one of ``samples`` attempts."""
+    """The same episode without its redundant turns: each turn but the last is left out in turn, from the end, and stays
+    out if the rest, carried out again, earns as much. Where episodes end with an answer, the policy gives it anew, in
+    one of ``samples`` attempts."""
     made = Evolution(parent=episode.leaf.id)
     shortest = episode
     for turn in range(len(episode.path) - 1, 0, -1):
@@ -57,7 +59,11 @@ async def _without(evolver: Evolver, episode: Episode, turn: int) -> Episode | N
     for _ in range(evolver.config.samples):  # without an answer to give anew all attempts are the same
         end = await evolver.go_on(node) if answers and tree.nodes[node].outcome is None else node
         shorter = Episode(tree, tuple(tree.path(end)), prefix)
-        if shorter.leaf.outcome is not None and shorter.earned >= episode.earned and len(shorter.path) < len(episode.path):
+        if (
+            shorter.leaf.outcome is not None
+            and shorter.earned >= episode.earned
+            and len(shorter.path) < len(episode.path)
+        ):
             return shorter
         evolver.sessions.cut(replayed)
     evolver.sessions.cut(size)
@@ -127,7 +133,9 @@ def operator_named(name: str) -> Operator:
     """
     found = OPERATORS.get(name) or imported(name, "operator", OPERATORS)
     if not isinstance(found, Operator):
-        raise ConfigError(f"{name!r} is no operator", hint="It has to be an agentr.collect.operators.Operator (docs/et_agent.md).")
+        raise ConfigError(
+            f"{name!r} is no operator", hint="It has to be an agentr.collect.operators.Operator (docs/et_agent.md)."
+        )
     return found
 
 
@@ -156,8 +164,14 @@ def operator_problems(config: EvolveConfig) -> Iterator[Problem]:
                 yield Problem(key, error.message.rstrip("."), error.hint)
             else:
                 if needs not in operator.needs:
-                    yield Problem(key, f"{name!r} is no operator for an episode that is {needs}", f"There are {', '.join(fit)}.")
+                    yield Problem(
+                        key, f"{name!r} is no operator for an episode that is {needs}", f"There are {', '.join(fit)}."
+                    )
                 elif operator.asks and config.teacher.who is Who.nobody:
-                    yield Problem("teacher.who", f"nobody is asked, and {name} asks", f"Set it to policy or openai, or leave {name} out.")
+                    yield Problem(
+                        "teacher.who",
+                        f"nobody is asked, and {name} asks",
+                        f"Set it to policy or openai, or leave {name} out.",
+                    )
     if not config.hints and {"hint_step", "hint_end"} & set(config.wrong):
         yield Problem("hints", "the list is empty", "Give at least one sentence.")

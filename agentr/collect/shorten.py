@@ -1,6 +1,8 @@
-"""What held-out successes could have done without: each of their turns is left out in turn, and the rest carried out again.
+"""What held-out successes could have done without: each of their turns is left out in turn, and the rest carried out
+again.
 
-That is the conciseness of ET-Agent (arXiv 2601.06860, section 4.1), which there a larger model is asked for, proved by execution.
+That is the conciseness of ET-Agent (arXiv 2601.06860, section 4.1), which there a larger model is asked for, proved by
+execution.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Shorten(Work):
     """Leave out of each success in a stage of held-out episodes the turns that it did not need.
 
     Attributes:
-        samples: Answers that are drawn where a turn was left out, if episodes end with an answer; one of them has to be right.
+        samples: Answers that are drawn where a turn was left out, if episodes end with an answer; one of them has to be
+            right.
         max_steps: Actions after which an episode ends; 0 means the environment's own limit.
         max_invalid: Invalid actions in a row after which it ends; 0 means never.
     """
@@ -41,7 +44,9 @@ class Shorten(Work):
         tree = unit.without_costs()
         sessions = Sessions(tree, unit.agent.env)
         limit = self.max_steps or unit.agent.spec.step_limit
-        evolver = Evolver(tree, unit.agent, sessions, EvolveConfig(samples=self.samples), unit.seed, limit, self.max_invalid)
+        evolver = Evolver(
+            tree, unit.agent, sessions, EvolveConfig(samples=self.samples), unit.seed, limit, self.max_invalid
+        )
         try:
             for episode in [found for found in episodes(tree, unit.agent.spec.answer_prefix) if found.succeeded]:
                 await sessions.along(episode.leaf.id)

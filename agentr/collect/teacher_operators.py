@@ -1,7 +1,8 @@
-"""Operators that ask a teacher: which step was redundant or wrong, what to do in its place, and how to think more briefly.
+"""Operators that ask a teacher: which step was redundant or wrong, what to do in its place, and how to think more
+briefly.
 
-What a teacher writes is carried out in the environment like any other turn. A rewritten thought leaves the rest of its turn as it was,
-byte for byte, and the environment must answer as before.
+What a teacher writes is carried out in the environment like any other turn. A rewritten thought leaves the rest of its
+turn as it was, byte for byte, and the environment must answer as before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from agentr.search.evolution import Evolution
 from agentr.tasks.formats import ActionFormat
 
 _REDUNDANT = """
-The agent has solved the task. Is there a step that it could have done without: a call that finds out nothing new, or reasoning that
+The agent has solved the task. Is there a step that it could have done without: a call that finds out nothing new, or \
+reasoning that
 repeats what was known? Name the first one and write the turn that should stand in its place, in the agent's own format.
 Answer "Step: no" if every step was needed. Otherwise answer in three parts:
 Step: its number
@@ -25,7 +27,8 @@ Analysis: why it is redundant
 Corrected Step: the whole turn that should stand in its place"""
 
 _FLAWED = """
-The agent has not solved the task. Find the first step that went wrong: an error of logic, overthinking, a redundant call, or a call
+The agent has not solved the task. Find the first step that went wrong: an error of logic, overthinking, a redundant \
+call, or a call
 that does not fit. Write the turn that should stand in its place, in the agent's own format. Answer in three parts:
 Step: its number
 Analysis: what went wrong
@@ -35,7 +38,8 @@ _THOUGHT = """
 In step {step} the agent thought:
 {thought}
 
-Write this thought anew: as short and clear as it can be, in words that lead to the action of step {step}. Do not name the step or the
+Write this thought anew: as short and clear as it can be, in words that lead to the action of step {step}. Do not name \
+the step or the
 action's format. Answer with the new thought alone."""
 
 _ANSWER = re.compile(r"Step:\s*#?(\d+)\b.*?Corrected Step:\s*(.+)", re.DOTALL | re.IGNORECASE)
@@ -45,12 +49,14 @@ _NONE = re.compile(r"Step:\s*no\b", re.IGNORECASE)
 
 
 async def refine_redundant(evolver: Evolver, episode: Episode) -> Evolution:
-    """The episode up to the first step that the teacher finds redundant, the teacher's turn in its place, and the policy from there."""
+    """The episode up to the first step that the teacher finds redundant, the teacher's turn in its place, and the
+    policy from there."""
     return await _replaced(evolver, episode, "refine_redundant", _REDUNDANT)
 
 
 async def correct_step(evolver: Evolver, episode: Episode) -> Evolution:
-    """The episode up to the first step that the teacher finds wrong, the teacher's turn in its place, and the policy from there."""
+    """The episode up to the first step that the teacher finds wrong, the teacher's turn in its place, and the policy
+    from there."""
     return await _replaced(evolver, episode, "correct_step", _FLAWED)
 
 
@@ -82,7 +88,8 @@ def read_answer(answer: str, steps: int) -> tuple[int, str] | None:
 
 
 async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
-    """The same episode with thoughts that the teacher wrote anew. Every action stays as it was, and must be answered as before."""
+    """The same episode with thoughts that the teacher wrote anew.
+    Every action stays as it was, and must be answered as before."""
     tree, made = evolver.tree, Evolution(parent=episode.leaf.id)
     agent, texts = evolver.agent, list[str]()
     # Reasoning that the format does not read cannot be written as the policy would have drawn it, and is left out.
@@ -124,7 +131,8 @@ def _action(agent: Agent, text: str) -> str | None:
 
 
 def rewritten(format: ActionFormat, text: str, thought: str, new: str) -> str | None:
-    """Returns a turn with another thought and the rest as it was, byte for byte; None if the format would not read it back so.
+    """Returns a turn with another thought and the rest as it was, byte for byte; None if the format would not read it
+    back so.
 
     White space in the new thought becomes single blanks.
     """

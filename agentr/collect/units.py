@@ -1,7 +1,8 @@
 """Many trees in flight in one event loop.
 
-Invariant: every unit of a stage ends either as a finished tree in the forest, exactly once, or as a recorded failure; nothing else. A
-unit that fails for infrastructure reasons is tried again from its journal, ``infra_retries`` times, with growing pauses.
+Invariant: every unit of a stage ends either as a finished tree in the forest, exactly once, or as a recorded failure;
+nothing else. A unit that fails for infrastructure reasons is tried again from its journal, ``infra_retries`` times,
+with growing pauses.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Limits:
     def of(cls, collect: CollectConfig, max_completions: int = 0) -> Limits:
         """Returns the limits of a configuration; that on completions is for who draws some."""
         retries, failed = collect.infra_retries, collect.max_failed
-        return cls(in_flight=collect.in_flight, infra_retries=retries, max_failed=failed, max_completions=max_completions)
+        return cls(
+            in_flight=collect.in_flight, infra_retries=retries, max_failed=failed, max_completions=max_completions
+        )
 
     def check(self, failed: int, tasks: int, last_error: str) -> None:
         """Checks that not too many units were given up.
@@ -112,11 +115,12 @@ class StageProgress:
         return Cost.sum([self.cost, *(tree.cost for tree in self.growing.values())])
 
     def has_budget(self, limit: int, per_tree: int) -> bool:
-        """Whether one more tree may start: all together draw at most ``limit`` completions (0: no limit), or less than one tree more.
+        """Whether one more tree may start: all together draw at most ``limit`` completions (0: no limit), or less than
+        one tree more.
 
         Args:
-            per_tree: Upper bound on the completions of one tree. What finished trees took would say too little of the others: cheap
-                trees end first.
+            per_tree: Upper bound on the completions of one tree. What finished trees took would say too little of the
+                others: cheap trees end first.
         """
         if not limit:
             return True
@@ -128,7 +132,12 @@ class StageProgress:
 
 
 async def run_units(
-    tasks: Sequence[Task], make: MakeTree, forest: GrowingForest, progress: StageProgress, limits: Limits, per_tree: int = 0
+    tasks: Sequence[Task],
+    make: MakeTree,
+    forest: GrowingForest,
+    progress: StageProgress,
+    limits: Limits,
+    per_tree: int = 0,
 ) -> StageProgress:
     """Makes the trees of ``tasks`` that the forest does not have yet.
 

@@ -32,7 +32,8 @@ def shipped(name: str) -> str:
 
 
 def template_text(value: str, *, files: bool = True) -> str:
-    """Returns the text of the template that ``model.chat_template`` means: a name, a file, or the text itself; "" means the model's own.
+    """Returns the text of the template that ``model.chat_template`` means: a name, a file, or the text itself; "" means
+    the model's own.
 
     Args:
         files: Whether it may be a file. In what a run has stored it is none.
@@ -49,15 +50,20 @@ def template_text(value: str, *, files: bool = True) -> str:
     file = Path(value).expanduser()
     if files and file.exists():
         if file.resolve().suffix not in _ENDINGS:
-            raise ConfigError(f"model.chat_template: {file} is no file of a template", hint=f"Its name ends in {', '.join(_ENDINGS)}.")
+            raise ConfigError(
+                f"model.chat_template: {file} is no file of a template", hint=f"Its name ends in {', '.join(_ENDINGS)}."
+            )
         try:
             return read_file(file, _MOST).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"model.chat_template: {file} cannot be read: {error}") from error
     near = difflib.get_close_matches(value, names(), n=1)
     raise ConfigError(
-        f"model.chat_template: {value!r} is neither a template that comes with agentr, nor a file, nor the text of a template",
-        hint=f"{f'Did you mean {near[0]}? ' if near else ''}There are {', '.join(names())}; auto keeps the model's own.",
+        f"model.chat_template: {value!r} is neither a template that comes with agentr, nor a file, nor the text of a "
+        "template",
+        hint=(
+            f"{f'Did you mean {near[0]}? ' if near else ''}There are {', '.join(names())}; auto keeps the model's own."
+        ),
     )
 
 

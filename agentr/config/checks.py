@@ -1,7 +1,9 @@
-"""What every section of the configuration shares: its types are checked by pydantic, rules between its keys by ``problems``.
+"""What every section of the configuration shares: its types are checked by pydantic, rules between its keys by
+``problems``.
 
-A range stands in a field's type (``PositiveInt``, ``Proportion``). A rule between the fields of one section is a method ``problems`` of its
-class; rules between sections are ``Config.problems``. All that is wrong is found at once, so that a person mends a file once.
+A range stands in a field's type (``PositiveInt``, ``Proportion``). A rule between the fields of one section is a method
+``problems`` of its class; rules between sections are ``Config.problems``. All that is wrong is found at once, so that a
+person mends a file once.
 """
 
 from __future__ import annotations
@@ -42,8 +44,18 @@ class Problem:
     source: str = ""
 
     def __str__(self) -> str:
-        what = f"unknown key {self.key!r}" if self.message == UNKNOWN else f"{self.key}: {self.message}" if self.key else self.message
-        return (f"{self.source}: " if self.source else "") + f"{what.rstrip('.')}." + (f" {self.hint}" if self.hint else "")
+        what = (
+            f"unknown key {self.key!r}"
+            if self.message == UNKNOWN
+            else f"{self.key}: {self.message}"
+            if self.key
+            else self.message
+        )
+        return (
+            (f"{self.source}: " if self.source else "")
+            + f"{what.rstrip('.')}."
+            + (f" {self.hint}" if self.hint else "")
+        )
 
     def within(self, section: str) -> Problem:
         """Returns the same problem with its key below ``section``."""
@@ -56,7 +68,8 @@ class Section:
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     def problems(self) -> Iterable[Problem]:
-        """Yields what is wrong between the keys of the section; a section that extends another yields that one's problems, too."""
+        """Yields what is wrong between the keys of the section; a section that extends another yields that one's
+        problems, too."""
         return ()
 
 
@@ -82,12 +95,16 @@ def parse(section: type[S], data: Mapping[str, Any], prefix: str = "") -> tuple[
 
 
 def _problem(error: Any) -> Problem:
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"] if part != "[key]").lstrip(".")
+    key = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"] if part != "[key]"
+    ).lstrip(".")
     if error["type"] == "unexpected_keyword_argument":
         return Problem(key, UNKNOWN)
     if error["type"] == "dataclass_type":
         return Problem(key, f"{_shown(error['input'])} is no section", "Give keys with values.")
-    return Problem(key, f"{_shown(error['input'])} is refused", f"{error['msg'].replace('Input should', 'It should', 1)}.")
+    return Problem(
+        key, f"{_shown(error['input'])} is refused", f"{error['msg'].replace('Input should', 'It should', 1)}."
+    )
 
 
 def _shown(value: Any) -> str:
@@ -105,7 +122,9 @@ def rules(config: Any, section: str = "") -> Iterator[Problem]:
         value = getattr(config, each.name)
         for index, inner in enumerate(value if isinstance(value, list) else [value]):
             if is_dataclass(inner):
-                yield from rules(inner, f"{section}{each.name}[{index}]." if isinstance(value, list) else f"{section}{each.name}.")
+                yield from rules(
+                    inner, f"{section}{each.name}[{index}]." if isinstance(value, list) else f"{section}{each.name}."
+                )
     yield from (problem.within(section.rstrip(".")) for problem in config.problems())
 
 

@@ -11,8 +11,8 @@ from agentr.config.checks import Section
 
 @dataclass
 class NodesConfig(Section):
-    """Nodes on which each part runs: values of their Ray labels, such as agentr-role: env, in(env, head) or !rollout; a node without the
-    label is none of them. Empty means any node."""
+    """Nodes on which each part runs: values of their Ray labels, such as agentr-role: env, in(env, head) or !rollout; a
+    node without the label is none of them. Empty means any node."""
 
     driver: dict[str, str] = field(default_factory=dict)
     """The driver of a submitted job: a node that is not taken away."""
@@ -28,8 +28,8 @@ class NodesConfig(Section):
 
 @dataclass
 class ClusterConfig(Section):
-    """The Ray cluster that everything runs on. The key cluster itself names a set of values: local, gpu_node, gpu_cluster, cpu_cluster, or
-    a YAML file."""
+    """The Ray cluster that everything runs on.
+    The key cluster itself names a set of values: local, gpu_node, gpu_cluster, cpu_cluster, or a YAML file."""
 
     address: str = ""
     """Ray cluster to join; empty starts one on this machine, 'auto' joins the one that runs here."""
@@ -54,4 +54,5 @@ class WatchdogConfig(Section):
     """Who looks for the cause when nothing moves."""
 
     after_s: PositiveFloat = 180.0
-    """Seconds without progress after which the cause is looked for and said, in the terminal, the log and the events."""
+    """Seconds without progress after which the cause is looked for and said, in the terminal, the log and the
+    events."""

@@ -1,4 +1,5 @@
-"""What a configuration says of its environment, held against the registry of environments. Nothing is loaded or started for it."""
+"""What a configuration says of its environment, held against the registry of environments.
+Nothing is loaded or started for it."""
 
 from __future__ import annotations
 
@@ -16,11 +17,14 @@ from env_servers.seeds import SPLITS
 
 
 def environment_problems(config: Config) -> Iterator[Problem]:
-    """Yields unknown environments, options and splits, and a number of worked examples that the environment does not have."""
+    """Yields unknown environments, options and splits, and a number of worked examples that the environment does not
+    have."""
     from env_servers import registry
 
     if config.env.protocol is not EnvProtocol.agentr and not config.env.url:
-        yield Problem("env.url", f"env.protocol = {config.env.protocol} needs a server that runs already", "Give its address.")
+        yield Problem(
+            "env.url", f"env.protocol = {config.env.protocol} needs a server that runs already", "Give its address."
+        )
         return
     if config.env.protocol is EnvProtocol.openenv:
         yield from _openenv_problems(config, registry.ENVIRONMENTS)
@@ -48,7 +52,9 @@ def environment_problems(config: Config) -> Iterator[Problem]:
             message = f"{config.env.name} has no split {selection.split!r}"
             yield Problem(key, message, f"Its splits: {', '.join(known.splits)}.")
         elif training and not known.splits[selection.split] and not config.env.allow_leaks:
-            message = f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
+            message = (
+                f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
+            )
             trainable = ", ".join(name for name, train in known.splits.items() if train)
             yield Problem(key, message, f"Choose of {trainable}; or set env.allow_leaks=true, and reports will say so.")
     if config.prompt.examples > known.examples:
@@ -70,16 +76,23 @@ def _openenv_problems(config: Config, taken: Collection[str]) -> Iterator[Proble
         return
     for key, selection, training in _selections(config):
         if selection.split not in SPLITS:
-            yield Problem(key, f"{config.env.name} has no split {selection.split!r}", f"Its splits: {', '.join(SPLITS)}.")
+            yield Problem(
+                key, f"{config.env.name} has no split {selection.split!r}", f"Its splits: {', '.join(SPLITS)}."
+            )
         elif training and not SPLITS[selection.split] and not config.env.allow_leaks:
-            message = f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
+            message = (
+                f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
+            )
             yield Problem(key, message, "Choose train; or set env.allow_leaks=true, and reports will say so.")
 
 
 def _selections(config: Config) -> Iterator[tuple[str, TaskSelection, bool]]:
     """The selections of tasks by the keys of their splits, and whether they are trained on."""
     if config.warm_start.enabled:
-        yield from ((f"warm_start.tasks[{index}].split", selection, True) for index, selection in enumerate(config.warm_start.tasks))
+        yield from (
+            (f"warm_start.tasks[{index}].split", selection, True)
+            for index, selection in enumerate(config.warm_start.tasks)
+        )
     yield "collect.tasks.split", config.collect.tasks, True
     yield "eval.tasks.split", config.eval.tasks, False
     if config.eval.select:

@@ -15,9 +15,14 @@ from agentr.config.schema import Config
 
 def file_problems(config: Config) -> Iterator[Problem]:
     """Files and models that are not there. Fields that name a file have ``path`` or ``files`` in their name."""
-    for key, file in (*(("warm_start.files", f) for f in config.warm_start.files), *_method_files(config.method, "method")):
+    for key, file in (
+        *(("warm_start.files", f) for f in config.warm_start.files),
+        *_method_files(config.method, "method"),
+    ):
         if file and not Path(file).is_file():
-            yield Problem(key, f"there is no file {file!r}", "See docs/your_own_trajectories.md for what it should hold.")
+            yield Problem(
+                key, f"there is no file {file!r}", "See docs/your_own_trajectories.md for what it should hold."
+            )
     path = config.model.path
     a_name = re.fullmatch(r"[\w.-]+/[\w.-]+", path) and not Path(path).exists()
     if config.model.source is ModelSource.hf and path and not (a_name or (Path(path) / "config.json").is_file()):

@@ -11,13 +11,15 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 
 #: Keys that may change between two starts of the same run: they say where and how fast, not what.
-_FREE = ("run.dir", "run.keep", "run.mirror", "cluster.", "watchdog.", "trainer.start_timeout_s", "trainer.max_failures", "trainer.threads",
+_FREE = ("run.dir", "run.keep", "run.mirror", "cluster.", "watchdog.", "trainer.start_timeout_s",
+         "trainer.max_failures", "trainer.threads",
          "trainer.share", "policy.device", "policy.engines", "policy.threads", "policy.sync", "env.servers", "env.url",
-         "env.token_env", "env.python", "collect.in_flight", "collect.coordinators", "collect.infra_retries", "collect.max_failed",
+         "env.token_env", "env.python", "collect.in_flight", "collect.coordinators", "collect.infra_retries",
+         "collect.max_failed",
          "eval.in_flight", "tracking")  # fmt: skip
 
-#: The same wherever they stand: deadlines, attempts, and how an API is paid and called. Options of an environment or a reward may mean
-#: anything by such a name.
+#: The same wherever they stand: deadlines, attempts, and how an API is paid and called. Options of an environment or a
+#: reward may mean anything by such a name.
 _FREE_ENDS = (".timeout_s", ".retries", ".openai.api_key_env", ".openai.max_cost", ".openai.concurrency")
 
 
@@ -69,7 +71,8 @@ def changed_keys(old: dict[str, Any], new: dict[str, Any], at_default: Collectio
     """Lists ``key: old -> new`` for everything that says what the run is. More rounds than before are no change.
 
     Args:
-        at_default: Keys of ``new`` that have their default value. That ``old`` does not have one of them is no change: the key came later.
+        at_default: Keys of ``new`` that have their default value. That ``old`` does not have one of them is no change:
+            the key came later.
     """
     before, after = dict(flatten(old)), dict(flatten(new))
     changes = []
@@ -86,7 +89,8 @@ def at_default(config: Any, prefix: str = "", defaults: Any = None) -> set[str]:
     """Returns the full keys of what has its default value in a dataclass, or in a mapping or list of dataclasses.
 
     Args:
-        defaults: Has the default values, if they are others than those of the dataclass itself: a section may give its parts their own.
+        defaults: Has the default values, if they are others than those of the dataclass itself: a section may give its
+            parts their own.
     """
     if isinstance(config, Mapping | list | tuple):
         items = config.items() if isinstance(config, Mapping) else enumerate(config)

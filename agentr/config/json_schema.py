@@ -62,7 +62,11 @@ def config_schema(methods: Mapping[str, MethodClass]) -> dict[str, Any]:
         "description": "APIs by names of yours, for the keys openai of all roles that ask one.",
         "additionalProperties": {"$ref": "#/$defs/OpenAIConfig"},
     }
-    properties["include"] = {"type": "array", "items": {"type": "string"}, "description": "Files that are merged first."}
+    properties["include"] = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Files that are merged first.",
+    }
     for definition in (schema, *definitions.values()):
         for name, value in definition.get("properties", {}).items():
             if name == "openai":
@@ -70,7 +74,12 @@ def config_schema(methods: Mapping[str, MethodClass]) -> dict[str, Any]:
             elif value.get("type") != "string" and name not in ("include", "methods", "from_round", ENDPOINTS):
                 definition["properties"][name] = {"anyOf": [value, {"$ref": "#/$defs/reference"}], **_told(value)}
     definitions["reference"] = _REFERENCE
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "agentr", "$defs": definitions}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "agentr",
+        "$defs": definitions,
+    }
 
 
 def _told(value: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +111,8 @@ class _Generator(GenerateJsonSchema):
         return False
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
-        """Pydantic describes the fields that stand in the class itself; those that it inherits are described in its bases."""
+        """Pydantic describes the fields that stand in the class itself; those that it inherits are described in its
+        bases."""
         found = super().dataclass_schema(schema)
         for base in schema["cls"].__mro__[1:]:
             for name, above in section_schema(base)["properties"].items() if is_dataclass(base) else ():
@@ -112,7 +122,11 @@ class _Generator(GenerateJsonSchema):
 
     def enum_schema(self, schema: Any) -> dict[str, Any]:
         found, texts = super().enum_schema(schema), meanings(schema["cls"])
-        return found | {"markdownEnumDescriptions": [texts.get(value, "") for value in found.get("enum", ())]} if texts else found
+        return (
+            found | {"markdownEnumDescriptions": [texts.get(value, "") for value in found.get("enum", ())]}
+            if texts
+            else found
+        )
 
 
 @cache
@@ -126,7 +140,10 @@ def _unwrapped(found: Any) -> Any:
         return [_unwrapped(each) for each in found]
     if not isinstance(found, dict):
         return found
-    return {key: unwrapped(value) if key == "description" and isinstance(value, str) else _unwrapped(value) for key, value in found.items()}
+    return {
+        key: unwrapped(value) if key == "description" and isinstance(value, str) else _unwrapped(value)
+        for key, value in found.items()
+    }
 
 
 def unwrapped(text: str) -> str:

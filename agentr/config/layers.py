@@ -44,15 +44,23 @@ def file_layers(path: Path, above: tuple[Path, ...]) -> list[Layer]:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     except IsADirectoryError as error:
         is_run = (path / "config.yaml").exists()
-        hint = f"'agentr resume {path}' continues the run in it." if is_run else "Name a YAML file; see configs/ for examples."
+        hint = (
+            f"'agentr resume {path}' continues the run in it."
+            if is_run
+            else "Name a YAML file; see configs/ for examples."
+        )
         raise ConfigError(f"{path} is a folder, not a configuration file", hint=hint) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} holds a {type(data).__name__}, not a mapping of sections", hint="See configs/ for examples.")
+        raise ConfigError(
+            f"{path} holds a {type(data).__name__}, not a mapping of sections", hint="See configs/ for examples."
+        )
     names = data.pop("include", None) or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{path}: include holds {names!r}, not a list of files", hint="For example: include: [base.yaml]")
+        raise ConfigError(
+            f"{path}: include holds {names!r}, not a list of files", hint="For example: include: [base.yaml]"
+        )
     included: list[Layer] = []
     for name in names:
         if (file := (path.parent / name).resolve()).suffix not in _ENDINGS:  # errors quote what a configuration holds
@@ -83,7 +91,9 @@ def with_endpoints(layers: Sequence[Layer]) -> list[Layer]:
         known = overlaid(known, section_of(layer, ENDPOINTS))
         texts = overlaid(texts, layer.texts.get(ENDPOINTS) or {}) if isinstance(layer.texts, dict) else texts
     return [
-        Layer(layer.source, _named(layer.data, known, layer.source), _named(layer.texts, {**known, **texts}, layer.source))
+        Layer(
+            layer.source, _named(layer.data, known, layer.source), _named(layer.texts, {**known, **texts}, layer.source)
+        )
         for layer in layers
     ]
 
@@ -94,13 +104,20 @@ def _named(value: Any, endpoints: dict[str, Any], source: str, key: str = "") ->
     if isinstance(value, str) and key.endswith(".openai") and not value.startswith("${"):
         if value not in endpoints:
             near = difflib.get_close_matches(value, endpoints, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"The section {ENDPOINTS} has: {', '.join(endpoints) or 'none'}."
+            hint = (
+                f"Did you mean {near[0]!r}?"
+                if near
+                else f"The section {ENDPOINTS} has: {', '.join(endpoints) or 'none'}."
+            )
             raise ConfigError(f"{source}: {key}: there is no endpoint {value!r}", hint=hint)
         return endpoints[value]
     if not isinstance(value, dict):
         return value
     inner = {name: one for name, one in value.items() if key or name != ENDPOINTS}
-    return {name: one if name == "options" else _named(one, endpoints, source, f"{key}.{name}".lstrip(".")) for name, one in inner.items()}
+    return {
+        name: one if name == "options" else _named(one, endpoints, source, f"{key}.{name}".lstrip("."))
+        for name, one in inner.items()
+    }
 
 
 def _later_methods(layer: Layer) -> Iterator[dict[str, Any]]:
@@ -122,12 +139,16 @@ def parse_overrides(overrides: Sequence[str], texts: bool = False) -> dict[str, 
     given = [item.partition("=") for item in overrides if item not in overlays]
     try:
         data: Any = OmegaConf.to_container(
-            OmegaConf.from_dotlist([f"{key}={json.dumps(parse_texts(value) or '') if texts else value}" for key, _, value in given])
+            OmegaConf.from_dotlist(
+                [f"{key}={json.dumps(parse_texts(value) or '') if texts else value}" for key, _, value in given]
+            )
         )
         if overlays:
             data[SECTION] = {NAME: overlays[-1].partition("=")[2], **data.get(SECTION, {})}
         if isinstance(data.get("from_round"), dict):  # its keys are numbers, and those of a command line are texts
-            data["from_round"] = {int(key) if str(key).isdigit() else key: value for key, value in data["from_round"].items()}
+            data["from_round"] = {
+                int(key) if str(key).isdigit() else key: value for key, value in data["from_round"].items()
+            }
         return data
     except (OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(f"the overrides cannot be read: {error}") from error

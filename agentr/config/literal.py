@@ -16,10 +16,14 @@ _USER = re.compile(r"\S*?://[^/?#\s]*@")
 
 
 def resolvers(source: str, data: Any) -> Iterator[Problem]:
-    """Yields the values that would be more than a key of the configuration: a variable, or what a function of OmegaConf's returns."""
+    """Yields the values that would be more than a key of the configuration: a variable, or what a function of
+    OmegaConf's returns."""
     for key, value in flatten(data):
         if any(map(_RESOLVER.search, _texts(value))):
-            hint = 'Secrets are named by their variable, as in env.token_env; on the command line the shell fills in others: key="$NAME".'
+            hint = (
+                "Secrets are named by their variable, as in env.token_env; on the command line the shell fills in "
+                'others: key="$NAME".'
+            )
             yield Problem(key, "only keys of the configuration stand in ${...}, such as ${run.seed}", hint, source)
 
 
@@ -44,4 +48,8 @@ def users(data: Any) -> Iterator[Problem]:
     """Yields addresses with a user or a password in plain data, which would be kept and shown."""
     for key, value in flatten(data):
         if any(map(_USER.match, _texts(value))):
-            yield Problem(key, "the address has a user or a password in it", "Leave them out; env.token_env names a variable with a token.")
+            yield Problem(
+                key,
+                "the address has a user or a password in it",
+                "Leave them out; env.token_env names a variable with a token.",
+            )

@@ -1,9 +1,10 @@
 """Reading a configuration: schema, preset, included files, the file itself, command-line overrides; later ones win.
-A layer that names another method than those below it starts from that method's defaults; another environment, without options.
+A layer that names another method than those below it starts from that method's defaults; another environment, without
+options.
 
 A file may describe APIs in its section ``endpoints``, by names that roles give in the place of an API's own keys.
-It may give values for several methods in its section ``methods``, by type; those of the method that runs are laid under ``method``:
-so one file can hold a task's settings for every method that is compared on it.
+It may give values for several methods in its section ``methods``, by type; those of the method that runs are laid under
+``method``: so one file can hold a task's settings for every method that is compared on it.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ class Reading(NamedTuple):
     def lines(self) -> Iterator[str]:
         """Yields each key with its value and where it is from."""
         for key, value in flatten(plain(self.config)):
-            yield f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}  # {origin_of(key, self.origins) or 'default'}"
+            yield (
+                f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}  # "
+                f"{origin_of(key, self.origins) or 'default'}"
+            )
 
 
 def load(
@@ -94,17 +98,19 @@ def load(
         overrides: ``key=value`` pairs, as on the command line.
         base: Another such file, which ``path`` is laid over.
         find: Finds the method that ``method.type`` names.
-        whole: The file is one that a run has stored, and says all there was to say when it was: a key that came later has its default,
-            whatever the preset has for it now.
+        whole: The file is one that a run has stored, and says all there was to say when it was: a key that came later
+            has its default, whatever the preset has for it now.
         files: Whether the files, the model and the environment that it names must be there, as at the start of a run.
 
     Raises:
-        ConfigError: A file is missing or broken; or all that is wrong: unknown keys, wrong types, numbers out of range, values that
-            contradict each other, names that do not exist.
+        ConfigError: A file is missing or broken; or all that is wrong: unknown keys, wrong types, numbers out of range,
+            values that contradict each other, names that do not exist.
     """
     layers = [layer for file in (base, path) if file is not None for layer in file_layers(file, ())]
     layers = [Layer(layer.source, literal(layer.data), literal(layer.texts)) for layer in layers] if whole else layers
-    layers += with_overlay(Layer("the command line", parse_overrides(overrides), parse_overrides(overrides, texts=True)), Path())
+    layers += with_overlay(
+        Layer("the command line", parse_overrides(overrides), parse_overrides(overrides, texts=True)), Path()
+    )
     require_none(problem for layer in layers for problem in resolvers(layer.source, layer.data))
     layers = with_endpoints(layers)
     replace([layer.data for layer in layers], "method", "type")
@@ -126,7 +132,9 @@ def load(
         config.model.chat_template = template_text(config.model.chat_template, files=not whole)
     except ConfigError as error:
         problems.append(Problem("", error.message, error.hint))
-    require_none(dataclasses.replace(problem, source=problem.source or origin_of(problem.key, origins)) for problem in problems)
+    require_none(
+        dataclasses.replace(problem, source=problem.source or origin_of(problem.key, origins)) for problem in problems
+    )
     return Reading(config, origins)
 
 
@@ -189,7 +197,8 @@ def _complete_changes(merged: dict[str, Any], by_type: Mapping[str, dict[str, An
 
 
 def _selected(layer: Layer, method: MethodClass, find: FindMethod, problems: list[Problem]) -> Layer:
-    """The layer with the values of its ``methods`` for the method that runs under those of its ``method``; the others are checked too."""
+    """The layer with the values of its ``methods`` for the method that runs under those of its ``method``; the others
+    are checked too."""
     data = dict(layer.data)
     given = mapping_of(layer.source, "methods", data.pop("methods", None))
     for name, found in given.items():
@@ -198,16 +207,21 @@ def _selected(layer: Layer, method: MethodClass, find: FindMethod, problems: lis
         if other.name == method.name:
             data["method"] = OmegaConf.to_container(OmegaConf.merge(values, section_of(layer, "method")))
         else:
-            merged, origins = merge_layers(other.Config, [Layer(f"{layer.source}, {key}", {"method": values})], problems)
+            merged, origins = merge_layers(
+                other.Config, [Layer(f"{layer.source}, {key}", {"method": values})], problems
+            )
             parse_config(merged, other.Config, origins, problems)
     return Layer(layer.source, data)
 
 
 def _as_texts(layer: Layer, method: MethodClass, find: FindMethod) -> Layer:
-    """The layer in which what a key wants as a text, or as a name, is what is written: YAML reads ``on`` and ``007`` otherwise."""
+    """The layer in which what a key wants as a text, or as a name, is what is written: YAML reads ``on`` and ``007``
+    otherwise."""
     sections: dict[str, Any] = {**get_type_hints(Config), "method": method.Config}
     sections["from_round"] = dict.fromkeys(section_of(layer, "from_round"), sections)
-    sections["methods"] = {name: find(resolved_type(str(name), layer.source)).Config for name in section_of(layer, "methods")}
+    sections["methods"] = {
+        name: find(resolved_type(str(name), layer.source)).Config for name in section_of(layer, "methods")
+    }
 
     def read(value: Any, text: Any, kind: Any) -> Any:
         kinds = get_type_hints(kind) if is_dataclass(kind) else kind if isinstance(kind, dict) else {}
@@ -216,7 +230,11 @@ def _as_texts(layer: Layer, method: MethodClass, find: FindMethod) -> Layer:
             return {key: read(found, text.get(str(key)), kinds.get(key, inner)) for key, found in value.items()}
         if isinstance(value, list) and isinstance(text, list):
             return [read(found, one, inner) for found, one in zip(value, text, strict=True)]
-        named = isinstance(kind, type) and issubclass(kind, str | Enum) and (isinstance(value, bool | int | float | date) or text == "")
+        named = (
+            isinstance(kind, type)
+            and issubclass(kind, str | Enum)
+            and (isinstance(value, bool | int | float | date) or text == "")
+        )
         number = kind in (int, float) and isinstance(value, bool)  # yes is no number
         return text if (named or number) and isinstance(text, str) else value
 

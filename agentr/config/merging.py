@@ -1,4 +1,5 @@
-"""Layers over each other, and the configuration that they come to; or all that is wrong with it, each with the layer that it is from."""
+"""Layers over each other, and the configuration that they come to; or all that is wrong with it, each with the layer
+that it is from."""
 
 from __future__ import annotations
 
@@ -25,13 +26,18 @@ def require_none(problems: Iterable[Problem]) -> None:
     """Raises ConfigError with all problems, each once."""
     found = list(dict.fromkeys(map(str, problems)))
     if len(found) > 1:
-        raise ConfigError(f"{len(found)} things are wrong in the configuration:\n" + "\n".join(f"- {problem}" for problem in found))
+        raise ConfigError(
+            f"{len(found)} things are wrong in the configuration:\n" + "\n".join(f"- {problem}" for problem in found)
+        )
     if found:
         raise ConfigError(found[0])
 
 
-def merge_layers(method: type[MethodConfig], layers: Sequence[Layer], problems: list[Problem]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the layers over each other and over the defaults, as plain data; and which of them gave the keys their values.
+def merge_layers(
+    method: type[MethodConfig], layers: Sequence[Layer], problems: list[Problem]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the layers over each other and over the defaults, as plain data; and which of them gave the keys their
+    values.
 
     Raises:
         ConfigError: A value refers to a key that there is not.
@@ -45,7 +51,11 @@ def merge_layers(method: type[MethodConfig], layers: Sequence[Layer], problems: 
         except OmegaConfBaseException as error:
             raise ConfigError(f"{layer.source}: {str(error).splitlines()[0]}.") from error
         after, given = dict(flatten(OmegaConf.to_container(merged))), dict(flatten(layer.data))
-        changed = {key: layer.source for key, value in after.items() if key in given or key not in before or before[key] != value}
+        changed = {
+            key: layer.source
+            for key, value in after.items()
+            if key in given or key not in before or before[key] != value
+        }
         origins = {key: origin for key, origin in origins.items() if key in after} | changed
         before = after
     try:
@@ -63,12 +73,16 @@ def _defaults(method: type[MethodConfig]) -> Any:
 
 
 def _indexed(value: Any, below: Any, source: str, problems: list[Problem], key: str = "") -> Any:
-    """Returns values in which those for elements of a list (``train[0].steps=10``) have become the list, completed from ``below``."""
+    """Returns values in which those for elements of a list (``train[0].steps=10``) have become the list, completed from
+    ``below``."""
     if not isinstance(value, dict):
         return value
     if not isinstance(below, list):
         under = below if isinstance(below, dict) else {}
-        return {n: _indexed(found, under.get(n), source, problems, f"{key}.{n}" if key else str(n)) for n, found in value.items()}
+        return {
+            n: _indexed(found, under.get(n), source, problems, f"{key}.{n}" if key else str(n))
+            for n, found in value.items()
+        }
     elements = list(below)
     for index, found in value.items():
         at = f"{key}[{index}]"
@@ -81,12 +95,17 @@ def _indexed(value: Any, below: Any, source: str, problems: list[Problem], key: 
         else:
             own = elements[int(index)]
             completed = _indexed(found, own, source, problems, at)
-            elements[int(index)] = overlaid(own, completed) if isinstance(own, dict) and isinstance(completed, dict) else completed
+            elements[int(index)] = (
+                overlaid(own, completed) if isinstance(own, dict) and isinstance(completed, dict) else completed
+            )
     return elements
 
 
-def parse_config(data: dict[str, Any], method: type[MethodConfig], origins: Mapping[str, str], problems: list[Problem]) -> Config:
-    """Returns the configuration. What is refused is added to ``problems`` and has its default, so that the rest is looked at, too."""
+def parse_config(
+    data: dict[str, Any], method: type[MethodConfig], origins: Mapping[str, str], problems: list[Problem]
+) -> Config:
+    """Returns the configuration.
+    What is refused is added to ``problems`` and has its default, so that the rest is looked at, too."""
     require_none(users(data))  # an address with a password, which other errors would quote
     while True:
         own, wrong = parse(method, data["method"], "method")
@@ -108,20 +127,29 @@ def parse_config(data: dict[str, Any], method: type[MethodConfig], origins: Mapp
 
 def origin_of(key: str, origins: Mapping[str, str]) -> str:
     """Returns the layer that gave a key its value, or what is below or above it; empty for a default."""
-    related = (origin for given, origin in origins.items() if f"{given}.".startswith((f"{key}.", f"{key}[")) or key.startswith(f"{given}["))
+    related = (
+        origin
+        for given, origin in origins.items()
+        if f"{given}.".startswith((f"{key}.", f"{key}[")) or key.startswith(f"{given}[")
+    )
     return origins.get(key) or next(related, "")
 
 
 def _drop(data: Any, key: str) -> Any:
-    """Takes a key out of nested data, and returns its value; with an element of a list goes the list, which has a default."""
+    """Takes a key out of nested data, and returns its value; with an element of a list goes the list, which has a
+    default."""
     *above, last = re.findall(r"[^.\[\]]+|\[\d+\]", key)
     for depth, part in enumerate(above):
         inner = data[int(part[1:-1])] if part.startswith("[") else data.get(part)
-        if not isinstance(inner, dict | list) or (isinstance(inner, list) and depth + 1 == len(above) and last.startswith("[")):
+        if not isinstance(inner, dict | list) or (
+            isinstance(inner, list) and depth + 1 == len(above) and last.startswith("[")
+        ):
             last = part
             break
         data = inner
-    return data.pop(int(last) if last.isdigit() and int(last) in data else last, None) if isinstance(data, dict) else None
+    return (
+        data.pop(int(last) if last.isdigit() and int(last) in data else last, None) if isinstance(data, dict) else None
+    )
 
 
 def _near(key: str, known: Any) -> str:
@@ -138,7 +166,9 @@ def _near(key: str, known: Any) -> str:
     section = plain_key.rpartition(".")[0]
     while section and section not in keys:
         section = section.rpartition(".")[0]
-    of = f"{section} of {known['method']['type']}" if section.split(".")[0] == "method" else section or "a configuration"
+    of = (
+        f"{section} of {known['method']['type']}" if section.split(".")[0] == "method" else section or "a configuration"
+    )
     return f"Keys of {of}: {', '.join(k.rpartition('.')[2] for k in keys if k.rpartition('.')[0] == section)}."
 
 

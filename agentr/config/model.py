@@ -43,8 +43,8 @@ class ModelConfig(Section):
     max_model_len: PositiveInt = 1024
     """Longest context in tokens: prompts that would not leave room for a turn end the episode."""
     chat_template: str = ""
-    """What writes conversations (docs/models.md): empty or auto means the model's own template; or the name of one that comes with agentr,
-    a file (*.jinja), or the text of a Jinja template."""
+    """What writes conversations (docs/models.md): empty or auto means the model's own template; or the name of one that
+    comes with agentr, a file (*.jinja), or the text of a Jinja template."""
     template_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the chat template, such as {enable_thinking: false} or {date_string: 26 July 2025}."""
     end_of_turn: str = ""

@@ -1,4 +1,5 @@
-"""What a configuration names by ``module:name`` or by a file: code of a user's own, which only commands that run something may run."""
+"""What a configuration names by ``module:name`` or by a file: code of a user's own, which only commands that run
+something may run."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ def may_run(what: str) -> None:
         ConfigError: The caller is ``looking``.
     """
     if only_looks():
-        raise ConfigError(f"{what} is code of its own, and whatever only looks runs none", hint="'agentr run --dry-run' takes --trust.")
+        raise ConfigError(
+            f"{what} is code of its own, and whatever only looks runs none",
+            hint="'agentr run --dry-run' takes --trust.",
+        )
 
 
 def imported(name: str, what: str, known: Iterable[str]) -> Any:
@@ -58,4 +62,6 @@ def imported(name: str, what: str, known: Iterable[str]) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"the {what} {name!r} cannot be imported: {error}", hint="Is its module on the PYTHONPATH?") from error
+        raise ConfigError(
+            f"the {what} {name!r} cannot be imported: {error}", hint="Is its module on the PYTHONPATH?"
+        ) from error

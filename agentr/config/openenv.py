@@ -1,4 +1,5 @@
-"""What ``env.options`` may say with ``env.protocol: openenv``: how an OpenEnv server's structured actions and observations are text."""
+"""What ``env.options`` may say with ``env.protocol: openenv``: how an OpenEnv server's structured actions and
+observations are text."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ class OpenEnvOptions:
     """Options of an OpenEnv server.
 
     Attributes:
-        action_field: Field of an action that holds the agent's text, with dots into what it holds (``arguments.message``). Empty: the
-            server's schema is asked for the one text field.
+        action_field: Field of an action that holds the agent's text, with dots into what it holds
+            (``arguments.message``). Empty: the server's schema is asked for the one text field.
         action: The other fields of every action.
-        observation_field: Field of an observation that is read, or several in order, with dots. Empty: as for ``action_field``.
+        observation_field: Field of an observation that is read, or several in order, with dots. Empty: as for
+            ``action_field``.
         reset: Fields of every reset, beside the task's.
         tasks: ``seeds``: a task is a seed. ``server``: tasks and splits are the server's own (OpenEnv's task API).
         train: Seeds that may be trained on: the first, and the one after the last.
@@ -90,11 +92,17 @@ def openenv_options(options: Mapping[str, Any]) -> OpenEnvOptions:
     ):
         if not isinstance(getattr(found, name), kind):
             raise ConfigError(f"{name} is {getattr(found, name)!r}, and must be {what}")
-    for name, choices in (("tasks", ("seeds", "server")), ("returns", ("sum", "last")), ("action_format", get_args(ActionFormatName))):
+    for name, choices in (
+        ("tasks", ("seeds", "server")),
+        ("returns", ("sum", "last")),
+        ("action_format", get_args(ActionFormatName)),
+    ):
         if getattr(found, name) not in choices:
             raise ConfigError(f"{name} is {getattr(found, name)!r}, and must be one of {', '.join(choices)}")
     if not found.low < found.high or not 0 <= found.success <= 1:
-        raise ConfigError(f"low = {found.low:g} must be below high = {found.high:g}, and success = {found.success:g} from 0 to 1")
+        raise ConfigError(
+            f"low = {found.low:g} must be below high = {found.high:g}, and success = {found.success:g} from 0 to 1"
+        )
     if found.step_limit < 1:
         raise ConfigError(f"step_limit is {found.step_limit}, and must be at least 1")
     try:

@@ -1,7 +1,7 @@
 """Sets of values for kinds of clusters: ``cluster=gpu_cluster``, or ``cluster: my_cluster.yaml`` in a file.
 
-A set is a part of a configuration that is laid over the file (or under the other keys of the file) that names it. Those that agentr
-has are in ``clusters/``.
+A set is a part of a configuration that is laid over the file (or under the other keys of the file) that names it. Those
+that agentr has are in ``clusters/``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def overlays() -> list[str]:
 
 
 def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, dict[str, Any], Any] | None:
-    """Takes the name of a set out of a part of a configuration, and returns where the set is from, its values, and their texts.
+    """Takes the name of a set out of a part of a configuration, and returns where the set is from, its values, and
+    their texts.
 
     Args:
         data: Loses the name.
@@ -61,7 +62,8 @@ def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, 
 
 
 def replace(layers: Sequence[dict[str, Any]], section: str, name: str, owned: Collection[str] | None = None) -> None:
-    """Takes what a section names, or its keys ``owned``, out of the layers from the one that names it, where a later one names another."""
+    """Takes what a section names, or its keys ``owned``, out of the layers from the one that names it, where a later
+    one names another."""
     begin, named = 0, ""
     for place, layer in enumerate(layers):
         given = layer.get(section)

@@ -29,7 +29,8 @@ class SamplingConfig(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus sampling: the most likely tokens that together have this probability; 1 means all."""
     max_tokens: PositiveInt = 256
-    """Longest completion, in tokens; a turn that reaches it is cut off, and turns.cut_off says whether it is executed."""
+    """Longest completion, in tokens; a turn that reaches it is cut off, and turns.cut_off says whether it is
+    executed."""
 
 
 #: What is sent to an API beside its model, the messages and the tools.
@@ -55,12 +56,15 @@ class OpenAIConfig(Section):
     concurrency: PositiveInt = 16
     """Requests at the same time."""
     parameters: dict[str, str] = field(default_factory=dict)
-    """What the model calls parameters, such as {max_tokens: max_completion_tokens, seed: ''}; one with an empty name is left out."""
+    """What the model calls parameters, such as {max_tokens: max_completion_tokens, seed: ''}; one with an empty name is
+    left out."""
 
     def problems(self) -> Iterator[Problem]:
         for name in self.parameters:
             if name not in PARAMETERS:
-                yield Problem("parameters", f"no parameter {name!r} is sent", f"Those that are: {', '.join(PARAMETERS)}.")
+                yield Problem(
+                    "parameters", f"no parameter {name!r} is sent", f"Those that are: {', '.join(PARAMETERS)}."
+                )
 
 
 class Device(StrEnum):
@@ -142,7 +146,9 @@ class AdvisorConfig(Section):
     """The policy itself, another model, or nobody."""
     openai: OpenAIConfig = field(default_factory=OpenAIConfig)
     """For who=openai: address, model, prices, budget."""
-    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.7, top_p=0.95, max_tokens=512))
+    sampling: SamplingConfig = field(
+        default_factory=lambda: SamplingConfig(temperature=0.7, top_p=0.95, max_tokens=512)
+    )
     """How answers are drawn."""
     timeout_s: PositiveFloat = 120.0
     """Deadline of an answer."""

@@ -1,7 +1,8 @@
 """The typed configuration. One dataclass for each section of the YAML; an unknown key is an error.
 
-What a method needs is in ``Config.method``, whose class the method's method brings along; nothing in this package knows a method by name.
-Imports nothing heavy, so that ``agentr run --dry-run`` answers at once. Numbers that a paper gives say which.
+What a method needs is in ``Config.method``, whose class the method's method brings along; nothing in this package knows
+a method by name. Imports nothing heavy, so that ``agentr run --dry-run`` answers at once. Numbers that a paper gives
+say which.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ class EnvProtocol(StrEnum):
     agentr = "agentr"
     """agentr's own, whose states fork."""
     agentgym = "agentgym"
-    """The server at ``env.url`` is AgentGym's own. It cannot copy a state, so every branch is a reset and a replay, which is checked."""
+    """The server at ``env.url`` is AgentGym's own.
+    It cannot copy a state, so every branch is a reset and a replay, which is checked."""
     openenv = "openenv"
-    """The server at ``env.url`` is one of OpenEnv's (Meta and Hugging Face). No state can be copied there either; what ``env.options`` says
-    of it is in docs/environments.md, and ``env.name`` is a name that you give it."""
+    """The server at ``env.url`` is one of OpenEnv's (Meta and Hugging Face).
+    No state can be copied there either; what ``env.options`` says of it is in docs/environments.md, and ``env.name`` is
+    a name that you give it."""
 
 
 @dataclass
@@ -39,17 +42,20 @@ class MethodConfig(Section):
     """What every method's section has; a method's own keys are in its subclass (docs of the method)."""
 
     type: str = ""
-    """The method: a name of ``agentr list methods``, or a Python file with a method (docs/add_a_method.md), relative to the YAML file."""
+    """The method: a name of ``agentr list methods``, or a Python file with a method (docs/add_a_method.md), relative to
+    the YAML file."""
     preset: str = "default"
     """Starting values: default (ours), or those that the method's paper or released code gives."""
 
     def reflections(self) -> Sequence[str]:
-        """Returns what reflections open with in the method's rows; nothing for a method that does not teach to reflect."""
+        """Returns what reflections open with in the method's rows; nothing for a method that does not teach to
+        reflect."""
         return ()
 
 
 def rounds_kept(rule: str) -> int | None:
-    """Returns how many of the last rounds keep their weights by ``run.keep``: 0 means all; None if it is no such rule."""
+    """Returns how many of the last rounds keep their weights by ``run.keep``: 0 means all; None if it is no such
+    rule."""
     if rule in ("all", "best"):
         return int(rule == "best")
     found = re.fullmatch(r"last ([1-9]\d*)", rule)
@@ -69,7 +75,9 @@ def _mirror_problems(url: str) -> Iterator[Problem]:
         yield Problem("mirror", f"{kind!r} is no kind of mirror", hint)
     elif "@" in bucket or "?" in place:
         hint = "Leave them out: they come from the environment, such as AWS_ACCESS_KEY_ID."
-        yield Problem("mirror", f"an address {kind}:// holds a bucket and a prefix, and no credentials or options", hint)
+        yield Problem(
+            "mirror", f"an address {kind}:// holds a bucket and a prefix, and no credentials or options", hint
+        )
     elif kind == "file" and (bucket or not folder):
         yield Problem("mirror", f"{url} does not say a folder from the root on", hint)
     elif kind != "file" and not bucket:
@@ -91,17 +99,27 @@ class RunConfig(Section):
     control: bool = False
     """Also train the warm start on demonstrations alone for as many optimiser steps, and evaluate it."""
     keep: str = "all"
-    """Rounds that keep their weights once the next one is measured: all, best, or last N. The warm start, the best and the last round
-    always do; 'agentr prune' deletes by hand."""
+    """Rounds that keep their weights once the next one is measured: all, best, or last N.
+    The warm start, the best and the last round always do; 'agentr prune' deletes by hand."""
     mirror: str = ""
-    """Where stages are copied to once they are sealed, and checkpoints that a training may go on from: s3://bucket/prefix,
-    gs://bucket/prefix or file:///folder, one for each run. A run directory that is lost is filled from there. Empty means nowhere."""
+    """Where stages are copied to once they are sealed, and checkpoints that a training may go on from:
+    s3://bucket/prefix, gs://bucket/prefix or file:///folder, one for each run. A run directory that is lost is filled
+    from there. Empty means nowhere."""
     mirror_wait_s: NonNegativeFloat = 600.0
     """Longest wait for the mirror at the end of a run."""
 
     def problems(self) -> Iterator[Problem]:
-        if not self.name or len(self.name) > 100 or seen(self.name) != self.name or set(self.name) & set("/\\\n\t") or self.name[0] == ".":
-            hint = "Give up to 100 characters that are seen, without slashes, and no dot as the first; run.dir says where the run is."
+        if (
+            not self.name
+            or len(self.name) > 100
+            or seen(self.name) != self.name
+            or set(self.name) & set("/\\\n\t")
+            or self.name[0] == "."
+        ):
+            hint = (
+                "Give up to 100 characters that are seen, without slashes, and no dot as the first; run.dir says where "
+                "the run is."
+            )
             yield Problem("name", f"{self.name[:100]!r} is no name of a run", hint)
         if rounds_kept(self.keep) is None:
             yield Problem("keep", f"{self.keep!r} is no rule", "Give all, best, or last N, such as 'last 2'.")
@@ -118,9 +136,11 @@ class EnvConfig(Section):
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's class, e.g. distractors: 3."""
     one_line: bool = False
-    """Line breaks and tabs in answers to actions become spaces (the released code of Agent-R); the first observation stays as it is."""
+    """Line breaks and tabs in answers to actions become spaces (the released code of Agent-R); the first observation
+    stays as it is."""
     allow_leaks: bool = False
-    """Train on tasks that are held out or evaluated on, as released splits of ETO and DensePolicy do; reports then say so."""
+    """Train on tasks that are held out or evaluated on, as released splits of ETO and DensePolicy do; reports then say
+    so."""
     servers: PositiveInt = 1
     """Server processes; sessions are spread over them."""
     url: str = ""
@@ -166,9 +186,9 @@ class CollectConfig(Section):
     coordinators: PositiveInt = 1
     """Processes that share the trees of each stage: one feeds about 400 expansions a second on a core."""
     max_completions: NonNegativeInt = 0
-    """Most completions that a round draws, for comparisons at equal cost; 0 means no limit. A tree starts only if the budget would hold
-    even if it and every running tree used their maximum. If nothing is running one tree is always started, so the total can overshoot by
-    at most one tree."""
+    """Most completions that a round draws, for comparisons at equal cost; 0 means no limit.
+    A tree starts only if the budget would hold even if it and every running tree used their maximum. If nothing is
+    running one tree is always started, so the total can overshoot by at most one tree."""
     infra_retries: NonNegativeInt = 3
     """Attempts at a tree after an infrastructure failure."""
     max_failed: Proportion = 0.05
@@ -184,10 +204,12 @@ class BuildConfig(Section):
     train_on_invalid: bool = False
     """Also train on turns that the environment did not understand (Agent-R does, in good trajectories)."""
     train_on_reasoning: bool = True
-    """Also train on the reasoning of trained turns (``<think>`` to ``</think>``); otherwise it is context (docs/models.md)."""
+    """Also train on the reasoning of trained turns (``<think>`` to ``</think>``); otherwise it is context
+    (docs/models.md)."""
     train_on_said_twice: bool = True
-    """Also train on turns that say a sentence twice. Of this and the next key: in rows that imitate whole episodes; turns that are not
-    trained on stay in them as context, and are counted."""
+    """Also train on turns that say a sentence twice.
+    Of this and the next key: in rows that imitate whole episodes; turns that are not trained on stay in them as
+    context, and are counted."""
     least_logprob: NonPositiveFloat | None = None
     """Least mean log-probability of a token, in nats, in turns that are trained on; none given trains on all."""
 
@@ -213,8 +235,8 @@ class EvalConfig(Section):
     tasks: TaskSelection = field(default_factory=lambda: TaskSelection(split="dev"))
     """Held-out tasks."""
     select: str = ""
-    """Another held-out split, by whose tasks the best round is chosen; otherwise like eval.tasks. Empty means by eval.tasks themselves,
-    which flatters the best round: the report says so."""
+    """Another held-out split, by whose tasks the best round is chosen; otherwise like eval.tasks.
+    Empty means by eval.tasks themselves, which flatters the best round: the report says so."""
     episodes: PositiveInt = 1
     """Episodes for each task; more than one needs a temperature."""
     sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.0))
@@ -228,11 +250,13 @@ class EvalConfig(Section):
     recovery: bool = False
     """Also measure recovery from a bad prefix (Agent-R Table 3)."""
     conciseness: bool = False
-    """Also measure which turns of its successes a policy could have done without: the rest is carried out again without them."""
+    """Also measure which turns of its successes a policy could have done without: the rest is carried out again without
+    them."""
     judge: AdvisorConfig = field(
         default_factory=lambda: AdvisorConfig(who=Who.nobody, sampling=SamplingConfig(temperature=0.0, max_tokens=256))
     )
-    """Who is asked whether an episode is right, beside the environment: with the expert's answer before it, where there is one."""
+    """Who is asked whether an episode is right, beside the environment: with the expert's answer before it, where there
+    is one."""
 
     def problems(self) -> Iterator[Problem]:
         if self.episodes > 1 and self.sampling.temperature == 0:
@@ -274,21 +298,27 @@ class Config(Section):
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     tracking: list[str] = field(default_factory=list)
-    """Experiment trackers that are told what stages come to and how trainings go, beside the run directory: tensorboard, mlflow, wandb,
-    trackio (docs/cluster.md)."""
+    """Experiment trackers that are told what stages come to and how trainings go, beside the run directory:
+    tensorboard, mlflow, wandb, trackio (docs/cluster.md)."""
     from_round: dict[int, Any] = field(default_factory=dict)
-    """What changes from a round on, by its number: sections method, collect, build, train. So methods may follow each other in a run."""
+    """What changes from a round on, by its number: sections method, collect, build, train.
+    So methods may follow each other in a run."""
 
     def problems(self) -> Iterator[Problem]:
         """Rules between sections."""
         if not self.train:
             yield Problem("train", "the list is empty", "Give at least one entry; the last one holds for later rounds.")
         if self.build.max_length > self.model.max_model_len and self.policy.backend is PolicyBackend.vllm:
-            message = f"build.max_length = {self.build.max_length} is longer than model.max_model_len = {self.model.max_model_len}"
+            message = (
+                f"build.max_length = {self.build.max_length} is longer than model.max_model_len = "
+                f"{self.model.max_model_len}"
+            )
             yield Problem("build.max_length", message, "No trajectory can be longer than the context.")
         if self.run.control and not self.warm_start.enabled:
             yield Problem(
-                "run.control", "the control trains on demonstrations, and there are none without a warm start", "Set run.control=false."
+                "run.control",
+                "the control trains on demonstrations, and there are none without a warm start",
+                "Set run.control=false.",
             )
         for name in self.tracking:
             if name not in TRACKERS:
@@ -308,7 +338,10 @@ class Config(Section):
             return
         hint = "Or set trainer.share=split: each has its own."
         if policy.tensor_parallel_size > 1:
-            message = f"{policy.tensor_parallel_size}: an engine on several GPUs cannot share one of them with a trainer worker"
+            message = (
+                f"{policy.tensor_parallel_size}: an engine on several GPUs cannot share one of them with a trainer "
+                "worker"
+            )
             yield Problem("policy.tensor_parallel_size", message, f"Set it to 1. {hint}")
         if workers > policy.engines:
             message = f"{workers} share their GPUs with an engine each, and policy.engines = {policy.engines}"
@@ -331,16 +364,23 @@ class Config(Section):
         for key, sampling in (("collect", self.collect.sampling), ("eval", self.eval.sampling)):
             if sampling.max_tokens >= self.model.max_model_len and self.policy.backend is PolicyBackend.vllm:
                 context = self.model.max_model_len
-                message = f"{sampling.max_tokens} tokens for a turn leave no room for a prompt in model.max_model_len = {context}"
+                message = (
+                    f"{sampling.max_tokens} tokens for a turn leave no room for a prompt in model.max_model_len = "
+                    f"{context}"
+                )
                 yield Problem(f"{key}.sampling.max_tokens", message, "Lower it, or raise model.max_model_len.")
 
     def _batches(self) -> Iterator[Problem]:
-        """Batches are cut into equal micro-batches, and rows that were built are accepted: of the rounds and of the warm start."""
+        """Batches are cut into equal micro-batches, and rows that were built are accepted: of the rounds and of the
+        warm start."""
         named = [(f"train[{index}]", train) for index, train in enumerate(self.train)]
         if self.warm_start.enabled:
             named.append(("warm_start.train", self.warm_start.train))
         for key, train in named:
             yield from (problem.within(key) for problem in train.batch_problems(self.trainer.workers))
             if train.max_length < self.build.max_length:
-                message = f"{train.max_length} is less than build.max_length = {self.build.max_length}: the trainer would refuse its rows"
+                message = (
+                    f"{train.max_length} is less than build.max_length = {self.build.max_length}: the trainer would "
+                    "refuse its rows"
+                )
                 yield Problem(f"{key}.max_length", message, "Raise it, or lower build.max_length.")

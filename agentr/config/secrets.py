@@ -1,4 +1,5 @@
-"""Secrets that a configuration names by environment variables. They are read where the driver runs, and handed on as arguments."""
+"""Secrets that a configuration names by environment variables.
+They are read where the driver runs, and handed on as arguments."""
 
 from __future__ import annotations
 
@@ -19,21 +20,37 @@ _KEYS = {"api_key_env": SecretKind.API, "token_env": SecretKind.ENVIRONMENT}
 
 def secrets_of(config: Config) -> dict[str, Secret]:
     """Reads what a configuration names, as far as it is there, by the names of the variables."""
-    named = {str(name): _KEYS[key.rpartition(".")[2]] for key, name in flatten(plain(config)) if name and key.rpartition(".")[2] in _KEYS}
+    named = {
+        str(name): _KEYS[key.rpartition(".")[2]]
+        for key, name in flatten(plain(config))
+        if name and key.rpartition(".")[2] in _KEYS
+    }
     read = {name: Secret.read(kind, name) for name, kind in sorted(named.items())}
     return {name: secret for name, secret in read.items() if secret}
 
 
 def env_token(env: EnvConfig) -> Secret:
-    """Reads the token of a server that runs already: only the variable that the configuration names is sent to its ``env.url``."""
-    return Secret.read(SecretKind.ENVIRONMENT, env.token_env) if env.token_env else Secret(SecretKind.ENVIRONMENT, "env.token_env", "")
+    """Reads the token of a server that runs already: only the variable that the configuration names is sent to its
+    ``env.url``."""
+    return (
+        Secret.read(SecretKind.ENVIRONMENT, env.token_env)
+        if env.token_env
+        else Secret(SecretKind.ENVIRONMENT, "env.token_env", "")
+    )
 
 
 def without_secrets(config: Any) -> dict[str, Any]:
-    """Returns a configuration as full keys with values, for others to read: less what may be a secret, in a value or in an address."""
+    """Returns a configuration as full keys with values, for others to read: less what may be a secret, in a value or in
+    an address."""
     found = {}
     for key, value in flatten(plain(config)):
-        value = "(not shown)" if value and NAMES.search(re.sub(r"\W", "_", key)) else redact(value) if isinstance(value, str) else value
+        value = (
+            "(not shown)"
+            if value and NAMES.search(re.sub(r"\W", "_", key))
+            else redact(value)
+            if isinstance(value, str)
+            else value
+        )
         found[key] = value
     return found
 
@@ -45,13 +62,17 @@ def missing_secrets(config: Config) -> Iterator[Problem]:
     there = secrets_of(config)
     for key, name in needed:
         if name not in there:
-            yield Problem(key, f"the environment variable {name} is not set", "Export it where the run is started or submitted.")
+            yield Problem(
+                key, f"the environment variable {name} is not set", "Export it where the run is started or submitted."
+            )
 
 
 def _used(section: Any, prefix: str) -> Iterator[tuple[str, str]]:
     """The variables with keys of APIs that are asked."""
     api = getattr(section, "openai", None)
-    if api is not None and (getattr(section, "backend", None) is PolicyBackend.openai or getattr(section, "who", None) is Who.openai):
+    if api is not None and (
+        getattr(section, "backend", None) is PolicyBackend.openai or getattr(section, "who", None) is Who.openai
+    ):
         yield f"{prefix}openai.api_key_env", api.api_key_env
     for each in fields(section):
         value = getattr(section, each.name)

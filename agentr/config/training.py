@@ -29,7 +29,8 @@ class PolicyLoss(StrEnum):
     dr_grpo = "dr_grpo"
     """Sum over tokens by max_length, so that no length is preferred (arXiv 2503.20783, section 3.2)."""
     bnpo = "bnpo"
-    """Mean over micro-batches of the mean over their tokens: with micro_batch_size 1 the mean over rollouts. For all tokens take dapo."""
+    """Mean over micro-batches of the mean over their tokens: with micro_batch_size 1 the mean over rollouts.
+    For all tokens take dapo."""
     cispo = "cispo"
     """REINFORCE with clipped importance weights, whose tokens all have a gradient (arXiv 2506.13585, Eq. 4)."""
 
@@ -38,14 +39,16 @@ class RatioLevel(StrEnum):
     token = "token"
     """Each token by its own ratio."""
     sequence = "sequence"
-    """All tokens of a rollout by the geometric mean of their ratios (GSPO, arXiv 2507.18071, Eq. 7); meant for loss: grpo."""
+    """All tokens of a rollout by the geometric mean of their ratios (GSPO, arXiv 2507.18071, Eq. 7); meant for loss:
+    grpo."""
 
 
 class Correction(StrEnum):
     none = "none"
     """The engine's log-probabilities are those of the old policy."""
     token_truncate = "token_truncate"
-    """The trainer computes the old policy's log-probabilities; a token weighs its ratio to the engine's, at most correction_max."""
+    """The trainer computes the old policy's log-probabilities; a token weighs its ratio to the engine's, at most
+    correction_max."""
     token_mask = "token_mask"
     """The same, and a token beyond correction_max does not count."""
     sequence_truncate = "sequence_truncate"
@@ -63,10 +66,12 @@ class ContinueFrom(StrEnum):
 
 @dataclass
 class DPOConfig(Section):
-    """Direct preference optimisation (arXiv 2305.18290, Eq. 7), for datasets of preferences. The reference is the start checkpoint."""
+    """Direct preference optimisation (arXiv 2305.18290, Eq. 7), for datasets of preferences.
+    The reference is the start checkpoint."""
 
     beta: PositiveFloat = 0.1
-    """Strength of the pull towards the reference: the factor of the log-ratio in the implicit reward. With 0 no pair would count."""
+    """Strength of the pull towards the reference: the factor of the log-ratio in the implicit reward.
+    With 0 no pair would count."""
     sft: NonNegativeFloat = 0.0
     """Weight of the chosen side's mean token loss beside it."""
     length_normalized: bool = False
@@ -82,7 +87,8 @@ class DPOConfig(Section):
 
 @dataclass
 class GRPOConfig(Section):
-    """A clipped policy gradient (PPO's, arXiv 1707.06347, Eq. 7, without a critic), for datasets of rollouts. The losses are TRL's."""
+    """A clipped policy gradient (PPO's, arXiv 1707.06347, Eq. 7, without a critic), for datasets of rollouts.
+    The losses are TRL's."""
 
     loss: PolicyLoss = PolicyLoss.dapo
     """How tokens add up."""
@@ -93,15 +99,19 @@ class GRPOConfig(Section):
     clip_high: NonNegativeFloat = 0.0
     """Upper bound of the clip; 0 means as clip. 0.28 in DAPO. For cispo the largest weight, such as 5."""
     dual_clip: NonNegativeFloat = 0.0
-    """Largest ratio that counts where the advantage is negative (arXiv 1912.09729, Eq. 5; c = 3 there); 0 means no bound."""
+    """Largest ratio that counts where the advantage is negative (arXiv 1912.09729, Eq. 5; c = 3 there); 0 means no
+    bound."""
     kl: NonNegativeFloat = 0.0
-    """Weight of the divergence from the start checkpoint (arXiv 2402.03300, Eq. 4); with 0 there is no reference model."""
+    """Weight of the divergence from the start checkpoint (arXiv 2402.03300, Eq. 4); with 0 there is no reference
+    model."""
     kl_ratio: bool = False
-    """Multiply the divergence by the ratio, so that its gradient is that of the reverse KL divergence (arXiv 2512.02556)."""
+    """Multiply the divergence by the ratio, so that its gradient is that of the reverse KL divergence (arXiv
+    2512.02556)."""
     entropy: NonNegativeFloat = 0.0
     """Weight of the mean entropy, which is added."""
     minibatches: PositiveInt = 1
-    """Optimiser steps in which an online step's rollouts are gone through; each takes the groups of some of the tasks."""
+    """Optimiser steps in which an online step's rollouts are gone through; each takes the groups of some of the
+    tasks."""
     iterations: PositiveInt = 1
     """How often they are gone through."""
     correction: Correction = Correction.none
@@ -170,10 +180,11 @@ class TrainConfig(Section):
     max_length: PositiveInt = 1024
     """Longest row that is accepted, in tokens."""
     bf16: bool | None = None
-    """Compute in bfloat16, with masters in float32. Unset: where the hardware multiplies in it; processors without AVX-512 take fifty times
-    longer than for float32."""
+    """Compute in bfloat16, with masters in float32.
+    Unset: where the hardware multiplies in it; processors without AVX-512 take fifty times longer than for float32."""
     share_prefixes: bool = False
-    """Compute what rows of a micro-batch begin with in common once (not for preferences). The result is the same but for rounding."""
+    """Compute what rows of a micro-batch begin with in common once (not for preferences).
+    The result is the same but for rounding."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, more time."""
     checkpoint_every: PositiveInt = 100
@@ -194,10 +205,14 @@ class TrainConfig(Section):
             yield Problem("steps", "neither steps nor epochs is positive", "Set one of them.")
 
     def batch_problems(self, workers: int) -> Iterator[Problem]:
-        """Yields a problem if a batch cannot be cut into equal micro-batches on all workers. One rule for every training."""
+        """Yields a problem if a batch cannot be cut into equal micro-batches on all workers.
+        One rule for every training."""
         together = self.micro_batch_size * workers
         if together > 0 and self.batch_size % together:
-            message = f"{self.batch_size} is no multiple of micro_batch_size x trainer.workers = {self.micro_batch_size} x {workers}"
+            message = (
+                f"{self.batch_size} is no multiple of micro_batch_size x trainer.workers = {self.micro_batch_size} x "
+                f"{workers}"
+            )
             yield Problem("batch_size", message, "Choose sizes that divide.")
 
 
@@ -205,12 +220,13 @@ class Share(Enum):  # a text has a method that is called split
     """Who has the GPUs."""
 
     time = "time"
-    """Engines and trainer take turns: engines on the trainer's nodes make room, as many as it needs. In an online method they sleep while
-    the trainer trains and load its weights when they wake, by vLLM's sleep mode; the trainer keeps its memory while they draw, so it needs
-    what policy.gpu_memory_utilization leaves. The order of these calls is tested; on a GPU it was not run."""
+    """Engines and trainer take turns: engines on the trainer's nodes make room, as many as it needs.
+    In an online method they sleep while the trainer trains and load its weights when they wake, by vLLM's sleep mode;
+    the trainer keeps its memory while they draw, so it needs what policy.gpu_memory_utilization leaves. The order of
+    these calls is tested; on a GPU it was not run."""
     together = "together"
-    """An engine and a trainer worker are on one GPU all the time: the engine takes policy.gpu_memory_utilization of its memory, the trainer
-    has the rest."""
+    """An engine and a trainer worker are on one GPU all the time: the engine takes policy.gpu_memory_utilization of its
+    memory, the trainer has the rest."""
     split = "split"
     """Each has its own, all the time."""
 

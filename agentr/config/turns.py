@@ -46,8 +46,8 @@ class FullContext(StrEnum):
     end = "end"
     """The path ends, with its return so far."""
     truncate = "truncate"
-    """The policy no longer sees the oldest turns (the released code of Agent-R). What it says then is context in rows that are whole paths,
-    and not learnt: they show more than it saw."""
+    """The policy no longer sees the oldest turns (the released code of Agent-R).
+    What it says then is context in rows that are whole paths, and not learnt: they show more than it saw."""
 
 
 class TurnFormat(StrEnum):
@@ -85,8 +85,9 @@ class TurnsConfig(Section):
     cut_off: CutOff = CutOff.refused
     """Of a turn that reached max_tokens: whether it is run."""
     full_context: FullContext = FullContext.end
-    """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy. What it says without
-    them is not learnt from rows that are whole paths."""
+    """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy.
+    What it says without them is not learnt from rows that are whole paths."""
     keep_reasoning: bool = True
-    """Whether the reasoning of a turn (``<think>`` to ``</think>``) stays in later prompts. False leaves it out, as the templates of
-    reasoning models do: turns become rows of their own, and engines compute anew what follows it (docs/models.md)."""
+    """Whether the reasoning of a turn (``<think>`` to ``</think>``) stays in later prompts.
+    False leaves it out, as the templates of reasoning models do: turns become rows of their own, and engines compute
+    anew what follows it (docs/models.md)."""

@@ -1,12 +1,13 @@
 """AgentGym's own servers behind our sessions: our requests in, its requests out.
 
-Its servers cannot copy a state. So the specification says ``can_fork: false``, and a session does what it then does anyway: a branch is a
-reset and a replay, and every observation must be the recorded one, to the letter. A lost answer is never asked for again, because a
-step cannot be repeated there; the session is replayed instead. Games that a server has no way to close are kept and reset for the next
-session, since a server of AgentGym's never forgets one by itself.
+Its servers cannot copy a state. So the specification says ``can_fork: false``, and a session does what it then does
+anyway: a branch is a reset and a replay, and every observation must be the recorded one, to the letter. A lost answer
+is never asked for again, because a step cannot be repeated there; the session is replayed instead. Games that a server
+has no way to close are kept and reset for the next session, since a server of AgentGym's never forgets one by itself.
 
-Instruction, reward scale and task numbers come from our environment of the same name, which must be usable here; the texts come from the
-server. Labels are left out: the same number may be another problem on a server of another version, or of another file system.
+Instruction, reward scale and task numbers come from our environment of the same name, which must be usable here; the
+texts come from the server. Labels are left out: the same number may be another problem on a server of another version,
+or of another file system.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ Answer = TypeVar("Answer", bound=BaseModel)
 class AgentGymTransport(Transport):
     """Answers our requests with what one of AgentGym's servers says."""
 
-    def __init__(self, environment: Environment, dialect: ClientDialect, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
+    def __init__(
+        self, environment: Environment, dialect: ClientDialect, token: str | Secret, timeout_s: float, stats: EnvStats
+    ) -> None:
         super().__init__(token, timeout_s, stats)
         self._dialect = dialect
         self._spec = specification(environment)
@@ -37,7 +40,9 @@ class AgentGymTransport(Transport):
         self._free: dict[str, list[int]] = {}
         self._available: dict[tuple[str, int], list[str]] = {}
 
-    async def get(self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str) -> Answer:
+    async def get(
+        self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str
+    ) -> Answer:
         if path == "/v1/spec":
             return cast(Answer, self._spec)
         if path == "/v1/expert":  # ours speaks of our tasks, which need not be the server's
@@ -63,7 +68,9 @@ class AgentGymTransport(Transport):
     async def _open(self, url: str, body: wire.OpenRequest) -> wire.ObservedState:
         family, _, number = body.task.partition("/")
         if family != "agentgym" or not number.isdecimal():
-            raise UnknownOnServer(f"AgentGym has no task {body.task!r}", hint="Its tasks are agentgym/0, agentgym/1 and so on.")
+            raise UnknownOnServer(
+                f"AgentGym has no task {body.task!r}", hint="Its tasks are agentgym/0, agentgym/1 and so on."
+            )
         dialect, free = self._dialect, self._free.setdefault(url, [])
         if free:
             game = free.pop()
@@ -72,7 +79,9 @@ class AgentGymTransport(Transport):
             game = reading("/create", made, lambda: int(made if isinstance(made, int) else made[dialect.key]))
         answer = await self._ask(url, "/reset", {dialect.key: game, **dialect.reset(int(number))})
         self._note_actions(url, game, answer)
-        return reading("/reset", answer, lambda: wire.ObservedState(session=str(game), observation=dialect.opening(answer)))
+        return reading(
+            "/reset", answer, lambda: wire.ObservedState(session=str(game), observation=dialect.opening(answer))
+        )
 
     async def _step(self, url: str, body: wire.StepRequest) -> wire.ObservedState:
         dialect, game = self._dialect, int(body.session)
@@ -80,7 +89,9 @@ class AgentGymTransport(Transport):
             answer = await self._ask(url, "/step", {dialect.key: game, "action": body.action})
         except RequestFailed as failure:
             # Whether it was carried out is not known, and there is no asking.
-            raise RequestFailed(str(failure), session_lost=True, server_down=failure.server_down, wait=failure.wait) from failure
+            raise RequestFailed(
+                str(failure), session_lost=True, server_down=failure.server_down, wait=failure.wait
+            ) from failure
         self._note_actions(url, game, answer)
 
         def observed() -> wire.ObservedState:
@@ -111,7 +122,9 @@ class AgentGymTransport(Transport):
     def _note_actions(self, url: str, game: int, answer: Any) -> None:
         if self._dialect.actions and isinstance(answer, dict):
             named = answer.get(self._dialect.actions, [])
-            self._available[url, game] = reading("a look at the actions", answer, lambda: wire.ActionsResponse(actions=named).actions)
+            self._available[url, game] = reading(
+                "a look at the actions", answer, lambda: wire.ActionsResponse(actions=named).actions
+            )
 
 
 def specification(environment: Environment) -> wire.EnvironmentSpec:

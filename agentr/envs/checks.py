@@ -27,7 +27,9 @@ def check_servers(servers: EnvServers | None, url: str = "") -> Iterator[Cause]:
     """
     actors = servers.actors if servers is not None else []
     with ThreadPoolExecutor(max(1, min(16, len(actors)))) as pool:
-        for causes in pool.map(lambda each: list(_supervised(f"environment server {each[0]}", each[1])), enumerate(actors)):
+        for causes in pool.map(
+            lambda each: list(_supervised(f"environment server {each[0]}", each[1])), enumerate(actors)
+        ):
             yield from causes
     if url:
         yield from _served(f"the environment server {url}", url.rstrip("/"), "Start it again.")
@@ -40,12 +42,20 @@ def _supervised(name: str, actor: Any) -> Iterator[Cause]:
     try:
         status: ServerStatus = cast("Any", ray.get(actor.status.remote(), timeout=CALL_TIMEOUT_S))
     except RayError as error:
-        yield Cause(CauseKind.server_dead, f"the supervisor of {name} does not answer", type(error).__name__, "Is its node alive?")
+        yield Cause(
+            CauseKind.server_dead,
+            f"the supervisor of {name} does not answer",
+            type(error).__name__,
+            "Is its node alive?",
+        )
         return
     if status.state is not ServerState.UP:
         what = "is being started again" if status.state is ServerState.STARTING else "was given up"
         yield Cause(
-            CauseKind.server_dead, f"{name} {what}", status.error or f"{status.restarts} restarts", "See its log in the run's logs/."
+            CauseKind.server_dead,
+            f"{name} {what}",
+            status.error or f"{status.restarts} restarts",
+            "See its log in the run's logs/.",
         )
         return
     yield from _served(name, status.url, "It is ended and started again soon.")
@@ -66,11 +76,16 @@ def _served(name: str, url: str, hint: str) -> Iterator[Cause]:
     seconds, said = time.monotonic() - started, _json(answer)
     if answer.status_code == 503:
         yield Cause(
-            CauseKind.server_hung, f"{name} hangs", str(said.get("error", answer.status_code)), "See its log for what it called last."
+            CauseKind.server_hung,
+            f"{name} hangs",
+            str(said.get("error", answer.status_code)),
+            "See its log for what it called last.",
         )
     refused_s = said.get("refused_s")
     if refused_s is not None and refused_s < REFUSED_S:
-        evidence = f"{said['sessions']} of {said['max_sessions']} sessions are open, and it refused one {refused_s:.0f} s ago"
+        evidence = (
+            f"{said['sessions']} of {said['max_sessions']} sessions are open, and it refused one {refused_s:.0f} s ago"
+        )
         yield Cause(CauseKind.server_full, f"{name} is full", evidence, _MORE)
     if seconds > ANSWER_S / 3:
         yield Cause(CauseKind.server_overloaded, f"{name} is overloaded", f"{url}/health took {seconds:.1f} s", _MORE)

@@ -20,18 +20,21 @@ __all__ = ["EnvClient", "EnvStats", "Recorded", "Session", "Urls"]
 class EnvClient:
     """Access to one environment. One for each process and event loop; safe for any number of coroutines.
 
-    Sessions are placed on the servers in turn. A session stays where it was opened, and so do its forks; when its server dies
-    it is rebuilt on another one.
+    Sessions are placed on the servers in turn. A session stays where it was opened, and so do its forks; when its
+    server dies it is rebuilt on another one.
 
     Args:
-        urls: Base URLs of servers of the same environment and options, or a (possibly async) function that says which are up now.
+        urls: Base URLs of servers of the same environment and options, or a (possibly async) function that says which
+            are up now.
         token: Bearer token of the servers; empty for none.
         timeout_s: Deadline of one request.
-        expert_timeout_s: Deadline of a request for a split or an expert. The default is a little more than a server's own deadline, so
-            that it is the server that says what took so long.
-        retries: Attempts after the first. With waits of about 0.5, 1, 2, .. s between them, 4 outlast the restart of a server.
+        expert_timeout_s: Deadline of a request for a split or an expert. The default is a little more than a server's
+            own deadline, so that it is the server that says what took so long.
+        retries: Attempts after the first. With waits of about 0.5, 1, 2, .. s between them, 4 outlast the restart of a
+            server.
         one_line: As in ``Exchange``.
-        transport: Makes what speaks to the servers, from token, deadline and counters; another one for another protocol.
+        transport: Makes what speaks to the servers, from token, deadline and counters; another one for another
+            protocol.
 
     Attributes:
         pool: The servers, for requests about a session.
@@ -81,7 +84,8 @@ class EnvClient:
         return select(await self._split(selection.split), selection)
 
     async def held_out(self) -> dict[str, str]:
-        """Every task id of the splits that are not for training, with the name of its split: for `splits.assert_trainable`."""
+        """Every task id of the splits that are not for training, with the name of its split: for
+        `splits.assert_trainable`."""
         spec = await self.spec()
         names = [name for name, split in spec.splits.items() if not split.train]
         return {task.id: name for name in names for task in await self._split(name)}
@@ -106,7 +110,8 @@ class EnvClient:
 
         Raises:
             ConfigError: The environment has no such task.
-            InfraError: No server answered, or an observation was not the recorded one; names the task, the step and both texts.
+            InfraError: No server answered, or an observation was not the recorded one; names the task, the step and
+                both texts.
         """
         session = Session(Exchange(self.pool, await self.spec(), self._one_line), task, tuple(actions), opening=opening)
         await self.pool.retry(f"opening task {task.id!r}", session.ready)
@@ -124,7 +129,8 @@ class EnvClient:
         self.pool.free([remote for session in sessions if (remote := session.detach()) is not None])
 
     async def aclose(self) -> None:
-        """Closes the dropped sessions, then the connections. Sessions that are still held stay open until they expire."""
+        """Closes the dropped sessions, then the connections.
+        Sessions that are still held stay open until they expire."""
         await self.pool.aclose()
 
     async def _split(self, name: str) -> list[Task]:

@@ -18,14 +18,19 @@ def connect(config: EnvConfig, urls: Urls, token: str | Secret) -> EnvClient:
     """Makes a client for servers of the configured environment.
 
     Raises:
-        ConfigError: The protocol is another than ours, and there is no such server, or it does not take the options; or the protocol is
-            AgentGym's, and no environment here knows its tasks.
+        ConfigError: The protocol is another than ours, and there is no such server, or it does not take the options; or
+            the protocol is AgentGym's, and no environment here knows its tasks.
     """
-    client = partial(EnvClient, urls, token, timeout_s=config.timeout_s, retries=config.retries, one_line=config.one_line)
+    client = partial(
+        EnvClient, urls, token, timeout_s=config.timeout_s, retries=config.retries, one_line=config.one_line
+    )
     if config.protocol is EnvProtocol.agentr:
         return client()
     if not config.url:
-        raise ConfigError(f"env.protocol is {config.protocol}, and env.url is empty", hint="Give the address of a server that speaks it.")
+        raise ConfigError(
+            f"env.protocol is {config.protocol}, and env.url is empty",
+            hint="Give the address of a server that speaks it.",
+        )
     if config.protocol is EnvProtocol.openenv:
         return client(transport=partial(OpenEnvTransport, openenv_options(config.options), config.name))
     try:
@@ -38,5 +43,7 @@ def connect(config: EnvConfig, urls: Urls, token: str | Secret) -> EnvClient:
     try:
         environment = load(config.name, config.options)
     except (UnknownEnvironment, BadOptions) as error:
-        raise ConfigError(f"the tasks of {config.name} are not known here: {error}", hint="See `agentr list environments`.") from error
+        raise ConfigError(
+            f"the tasks of {config.name} are not known here: {error}", hint="See `agentr list environments`."
+        ) from error
     return client(transport=lambda *arguments: AgentGymTransport(environment, dialect, *arguments))

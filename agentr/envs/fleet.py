@@ -20,8 +20,8 @@ CALL_TIMEOUT_S = 10.0
 
 
 class EnvServers:
-    """Handles of the supervisors of one environment's servers. Can be pickled, so that any process may make a client from it:
-    ``EnvClient(servers.urls, servers.token)``.
+    """Handles of the supervisors of one environment's servers.
+    Can be pickled, so that any process may make a client from it: ``EnvClient(servers.urls, servers.token)``.
 
     The servers end with ``stop``, or when the last handle is gone.
     """
@@ -84,7 +84,8 @@ class EnvServers:
         return servers
 
     async def status(self) -> list[ServerStatus]:
-        """The status of each server. One whose supervisor is dead has failed; one whose supervisor does not answer may come back."""
+        """The status of each server.
+        One whose supervisor is dead has failed; one whose supervisor does not answer may come back."""
         from ray.exceptions import ActorDiedError
 
         answers = await asyncio.gather(*(_ask(a.status, CALL_TIMEOUT_S) for a in self.actors), return_exceptions=True)

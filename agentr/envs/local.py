@@ -25,7 +25,8 @@ def is_url(target: str) -> bool:
 
 @contextlib.contextmanager
 def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterator[tuple[list[str], Secret]]:
-    """Addresses and token of servers of ``target``: a URL stands for itself, an environment's name for ``count`` servers of our own.
+    """Addresses and token of servers of ``target``: a URL stands for itself, an environment's name for ``count``
+    servers of our own.
 
     The token of a server at a URL is read from the environment variable that servers read theirs from.
 
@@ -35,12 +36,16 @@ def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterat
     """
     if is_url(target):
         if options:
-            raise ConfigError("a server that runs already takes no options", hint="Give --option with an environment's name.")
+            raise ConfigError(
+                "a server that runs already takes no options", hint="Give --option with an environment's name."
+            )
         yield [target], Secret.read(SecretKind.ENVIRONMENT, TOKEN_ENV)
         return
     if ":" not in target and target not in ENVIRONMENTS:
         near = difflib.get_close_matches(target, ENVIRONMENTS, n=1)
-        hint = (f"Did you mean {near[0]!r}? " if near else "") + f"There are {', '.join(ENVIRONMENTS)}, or module:class, or an address."
+        hint = (
+            f"Did you mean {near[0]!r}? " if near else ""
+        ) + f"There are {', '.join(ENVIRONMENTS)}, or module:class, or an address."
         raise ConfigError(f"no environment is called {target!r}", hint=hint)
     with serving(EnvConfig(name=target, options=dict(options)), count) as (urls, token):
         yield urls, token
@@ -48,7 +53,8 @@ def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterat
 
 @contextlib.contextmanager
 def serving(config: EnvConfig, count: int = 1) -> Iterator[tuple[list[str], Secret]]:
-    """Addresses and token of servers of a configured environment: the one that the configuration names, or ``count`` of our own.
+    """Addresses and token of servers of a configured environment: the one that the configuration names, or ``count`` of
+    our own.
 
     Raises:
         InfraError: A server did not start; quotes its log.

@@ -1,12 +1,13 @@
 """OpenEnv's servers behind our sessions: our requests in, its WebSocket messages out.
 
-A connection to ``/ws`` is an episode; the HTTP endpoints ``/reset`` and ``/step`` make a new environment for each request and are of no use
-to an agent. No state can be copied. So the specification says ``can_fork: false``, and a branch is a reset and a replay in which every
-observation must be the recorded one, to the letter.
+A connection to ``/ws`` is an episode; the HTTP endpoints ``/reset`` and ``/step`` make a new environment for each
+request and are of no use to an agent. No state can be copied. So the specification says ``can_fork: false``, and a
+branch is a reset and a replay in which every observation must be the recorded one, to the letter.
 
-A server has room for a few sessions (``max_concurrent_envs``, one unless its author allowed more), and a search holds one for each leaf
-that may still be expanded. Where there is no more room, the connection that was idle longest is closed, and its episode is played again,
-checked, when it is needed. A lost answer is never asked for again: a step cannot be repeated there.
+A server has room for a few sessions (``max_concurrent_envs``, one unless its author allowed more), and a search holds
+one for each leaf that may still be expanded. Where there is no more room, the connection that was idle longest is
+closed, and its episode is played again, checked, when it is needed. A lost answer is never asked for again: a step
+cannot be repeated there.
 """
 
 from __future__ import annotations
@@ -61,10 +62,13 @@ class _Server:
         asked: Room for a request, as `Transport` gives it.
 
     Attributes:
-        idle: Games that have a connection and are not at it now, the one that was used last at the end: it may go to another one.
+        idle: Games that have a connection and are not at it now, the one that was used last at the end: it may go to
+            another one.
     """
 
-    def __init__(self, url: str, asked: Callable[..., AbstractAsyncContextManager[ClientSession]], timeout_s: float) -> None:
+    def __init__(
+        self, url: str, asked: Callable[..., AbstractAsyncContextManager[ClientSession]], timeout_s: float
+    ) -> None:
         self._url, self._asked, self._timeout_s = url, asked, timeout_s
         self._most = MOST  # that it is known to have room for
         self._lines = 0  # open, or being opened
@@ -77,7 +81,10 @@ class _Server:
         while True:
             await self._make_room(refused)
             try:
-                async with self._asked("WS", self._url, f"{self._url}/ws", self._timeout_s) as http, asyncio.timeout(self._timeout_s):
+                async with (
+                    self._asked("WS", self._url, f"{self._url}/ws", self._timeout_s) as http,
+                    asyncio.timeout(self._timeout_s),
+                ):
                     game.line = await Line.open(http, self._url)
                 return await self.ask(game.line, "reset", told)
             except Full as full:
@@ -86,12 +93,15 @@ class _Server:
                 if most < self._most:
                     self._most = most
                     log.warning(
-                        "%s has room for %d sessions (its max_concurrent_envs): states beyond them are played again when they are needed",
+                        "%s has room for %d sessions (its max_concurrent_envs): states beyond them are played again "
+                        "when they are needed",
                         self._url,
                         most,
                     )
                 if not self._lines:
-                    raise RequestFailed(f"{self._url} has no room for a session, and none of those that it has is ours: {full}") from full
+                    raise RequestFailed(
+                        f"{self._url} has no room for a session, and none of those that it has is ours: {full}"
+                    ) from full
                 refused = True
             except BaseException:  # cancelled, too: the server keeps the place of a connection that stays open
                 await self.drop(game, opened=True)
@@ -114,7 +124,8 @@ class _Server:
                     refused = False
         except TimeoutError as error:
             raise RequestFailed(
-                f"{self._url} has room for {self._most} sessions, and none became free within {self._timeout_s:g} s", session_lost=True
+                f"{self._url} has room for {self._most} sessions, and none became free within {self._timeout_s:g} s",
+                session_lost=True,
             ) from error
         self._lines += 1
 
@@ -153,7 +164,9 @@ class OpenEnvTransport(Transport):
         name: What the environment is called in tasks and trees.
     """
 
-    def __init__(self, options: OpenEnvOptions, name: str, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
+    def __init__(
+        self, options: OpenEnvOptions, name: str, token: str | Secret, timeout_s: float, stats: EnvStats
+    ) -> None:
         super().__init__(token, timeout_s, stats)
         self._options = options
         self._name = name
@@ -164,14 +177,18 @@ class OpenEnvTransport(Transport):
         self._numbers = itertools.count()
         self._server = cache(lambda url: _Server(url, self._asked, timeout_s))
 
-    async def get(self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str) -> Answer:
+    async def get(
+        self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str
+    ) -> Answer:
         if path == "/v1/spec":
             return cast(Answer, await self._specification(url))
         if path == "/v1/expert":
             return cast(Answer, wire.ExpertResponse(task=query["task"], steps=None))
         name = path.removeprefix("/v1/splits/")
         seeds = range(self._sizes[name]) if self._options.tasks == "server" else self._options.seeds[name]
-        return cast(Answer, wire.SplitResponse(name=name, tasks=[wire.TaskEntry(id=f"{name}/{seed}") for seed in seeds]))
+        return cast(
+            Answer, wire.SplitResponse(name=name, tasks=[wire.TaskEntry(id=f"{name}/{seed}") for seed in seeds])
+        )
 
     async def post(self, url: str, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
         match body:
@@ -206,7 +223,8 @@ class OpenEnvTransport(Transport):
                 name=self._name,
                 title=title,
                 version=str(about.get("version") or "1"),
-                instruction=options.instruction or _instruction(str(about.get("description") or title), options.action_format),
+                instruction=options.instruction
+                or _instruction(str(about.get("description") or title), options.action_format),
                 acknowledgement="",
                 action_format=options.action_format,
                 splits=await self._splits(url) if options.tasks == "server" else seed_splits(options.seeds),
@@ -233,7 +251,9 @@ class OpenEnvTransport(Transport):
         """What ``reset`` is told of a task."""
         split, _, number = task.rpartition("/")
         if split not in (self._sizes if self._options.tasks == "server" else SPLITS) or not number.isdecimal():
-            raise UnknownOnServer(f"{self._name} has no task {task!r}", hint="Its tasks are a split and a number, such as train/17.")
+            raise UnknownOnServer(
+                f"{self._name} has no task {task!r}", hint="Its tasks are a split and a number, such as train/17."
+            )
         named = {"split": split, "index": int(number)} if self._options.tasks == "server" else {"seed": int(number)}
         return {**self._options.reset, **named}
 
@@ -263,7 +283,9 @@ class OpenEnvTransport(Transport):
         except RequestFailed as failure:
             # Whether it was carried out is not known, and there is no asking.
             await self._end(url, body.session)
-            raise RequestFailed(str(failure), session_lost=True, server_down=failure.server_down, wait=failure.wait) from failure
+            raise RequestFailed(
+                str(failure), session_lost=True, server_down=failure.server_down, wait=failure.wait
+            ) from failure
         except BaseException:  # cancelled, too: an answer may still be on its way, and the next question would get it
             await self._end(url, body.session)
             raise
@@ -277,7 +299,8 @@ class OpenEnvTransport(Transport):
         return await self._server(url).ask(game.line, "step", self._fields.compose(action))
 
     async def _again(self, url: str, game: _Game) -> None:
-        """Plays an episode again that lost its connection. If it is not the same again, it is lost: our session then says how."""
+        """Plays an episode again that lost its connection.
+        If it is not the same again, it is lost: our session then says how."""
         await self._server(url).drop(game)
         game.earned = 0.0
         self._stats.replays += 1
@@ -290,7 +313,8 @@ class OpenEnvTransport(Transport):
             text = self._observed("", game, answer).observation
             if text != recorded:
                 raise RequestFailed(
-                    f"{url} did not repeat task {game.task!r}: action {number} was {recorded!r}, is {text!r}", session_lost=True
+                    f"{url} did not repeat task {game.task!r}: action {number} was {recorded!r}, is {text!r}",
+                    session_lost=True,
                 )
 
     def _observed(self, session: str, game: _Game, answer: dict[str, Any]) -> wire.ObservedState:
@@ -298,7 +322,9 @@ class OpenEnvTransport(Transport):
 
         def observed() -> wire.ObservedState:
             text, reward = self._fields.read(answer["observation"]), earned + float(answer.get("reward") or 0.0)
-            return wire.ObservedState(session=session, observation=text, reward=reward, done=answer.get("done") or False)
+            return wire.ObservedState(
+                session=session, observation=text, reward=reward, done=answer.get("done") or False
+            )
 
         seen = reading("a step", answer, observed)
         game.earned = seen.reward
@@ -316,7 +342,8 @@ def _instruction(description: str, action_format: str) -> str:
     if action_format != "react":
         return description
     return (
-        f"{description}\nEach turn, answer with one thought and one action:\nThought: what you see, and what to do next\nAction: the action"
+        f"{description}\nEach turn, answer with one thought and one action:\n"
+        "Thought: what you see, and what to do next\nAction: the action"
     )
 
 
@@ -328,16 +355,23 @@ async def _json(exchange: Exchange, method: str, url: str, path: str, of: type =
     if status == 501:
         raise ConfigError(f"{url} lists no tasks of its own ({what})", hint="Set env.options.tasks=seeds.")
     if status == 404:
-        raise ConfigError(what, hint="Is it an OpenEnv server, of openenv 0.2 or later? Those before have no sessions and no /schema.")
+        raise ConfigError(
+            what, hint="Is it an OpenEnv server, of openenv 0.2 or later? Those before have no sessions and no /schema."
+        )
     if status == 200 and isinstance(found := reading(f"{method} {url}{path}", data, lambda: read(data)), of):
         return found
     raise RequestFailed(what)
 
 
 def _refused(url: str, body: wire.StepRequest, fields: Fields, earned: float, rejected: Rejected) -> wire.ObservedState:
-    """The answer to an action that the server's schema does not take: the agent's fault where it is about the agent's text."""
+    """The answer to an action that the server's schema does not take: the agent's fault where it is about the agent's
+    text."""
     if other := [f"{name}: {why}" for name, why in rejected.errors if name.partition(".")[0] != fields.action[0]]:
         hint = "See its /schema, and set env.options.action and env.options.action_field."
-        raise ConfigError(f"{url} does not take the action {fields.compose(body.action)}: {'; '.join(other)}", hint=hint)
+        raise ConfigError(
+            f"{url} does not take the action {fields.compose(body.action)}: {'; '.join(other)}", hint=hint
+        )
     text = "; ".join(why for _, why in rejected.errors)
-    return wire.ObservedState(session=body.session, observation=text, reward=earned, done=False, valid=False, status=CallStatus.error)
+    return wire.ObservedState(
+        session=body.session, observation=text, reward=earned, done=False, valid=False, status=CallStatus.error
+    )

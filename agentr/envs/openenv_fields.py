@@ -53,7 +53,8 @@ def fields_of(options: OpenEnvOptions, schema: Mapping[str, Any], url: str) -> F
         schema: What ``/schema`` answers.
 
     Raises:
-        ConfigError: The schema does not say which field it is, or has no such field, or asks for fields that no option gives.
+        ConfigError: The schema does not say which field it is, or has no such field, or asks for fields that no option
+            gives.
     """
     taken = _properties(schema.get("action"))
     seen = {**_properties(schema.get("reset_observation")), **_properties(schema.get("observation"))}
@@ -68,9 +69,16 @@ def fields_of(options: OpenEnvOptions, schema: Mapping[str, Any], url: str) -> F
         if known and (unknown := [name for name in names if name.partition(".")[0] not in known]):
             message = f"{_kind(key)} of {url} has no field {', '.join(map(repr, unknown))}"
             raise ConfigError(message, hint=f"Set env.options.{key} to one of its own: {', '.join(known)}.")
-    if missing := [name for name in (schema.get("action") or {}).get("required", ()) if name != first and name not in options.action]:
+    if missing := [
+        name
+        for name in (schema.get("action") or {}).get("required", ())
+        if name != first and name not in options.action
+    ]:
         message = f"an action of {url} also needs {', '.join(missing)}"
-        raise ConfigError(message, hint=f"Give it in env.options.action, such as {{{missing[0]}: ...}}; the agent's text is in {action!r}.")
+        raise ConfigError(
+            message,
+            hint=f"Give it in env.options.action, such as {{{missing[0]}: ...}}; the agent's text is in {action!r}.",
+        )
     return Fields(tuple(action.split(".")), options.action, tuple(tuple(path.split(".")) for path in observation))
 
 

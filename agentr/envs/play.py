@@ -40,7 +40,9 @@ async def choose(client: EnvClient, split: str, task_id: str) -> Task:
     return random.choice(await client.tasks(TaskSelection(split=split)))
 
 
-async def play(client: EnvClient, task: Task, console: Console, read: Callable[[], str], path: Sequence[Recorded] = ()) -> float:
+async def play(
+    client: EnvClient, task: Task, console: Console, read: Callable[[], str], path: Sequence[Recorded] = ()
+) -> float:
     """Plays one task and returns the reward at which it was left, in [0, 1].
 
     Args:

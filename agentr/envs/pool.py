@@ -23,7 +23,8 @@ Urls = Callable[[], list[str] | Awaitable[list[str]]] | list[str]
 SERVERS_TTL_S = 5.0
 #: Most sessions in one close request.
 CLOSE_BATCH = 5_000
-#: Sessions that are not needed any more are closed after so many seconds, with all others of that time: a request for each takes longer.
+#: Sessions that are not needed any more are closed after so many seconds, with all others of that time: a request for
+#: each takes longer.
 FREE_S = 0.2
 #: Sessions dropped by the garbage collector that are closed together.
 DROPPED_BATCH = 500
@@ -43,7 +44,8 @@ class ServerPool:
     """Places sessions on servers, sends requests, and retries them. Belongs to the event loop that first uses it.
 
     Args:
-        urls: Base URLs of servers of the same environment and options, or a (possibly async) function that says which are up now.
+        urls: Base URLs of servers of the same environment and options, or a (possibly async) function that says which
+            are up now.
         transport: Sends the requests.
         stats: Counts what is done; shared with the transport.
         retries: Attempts after the first.
@@ -132,7 +134,9 @@ class ServerPool:
         self._turn += 1
         return up[self._turn % len(up)]
 
-    async def get(self, what: str, path: str, answer: type[Answer], timeout_s: float | None = None, **query: str) -> Answer:
+    async def get(
+        self, what: str, path: str, answer: type[Answer], timeout_s: float | None = None, **query: str
+    ) -> Answer:
         """Answers a request that any server can answer, see `Transport.get`; retried as in ``retry``."""
 
         async def call() -> Answer:
@@ -153,12 +157,15 @@ class ServerPool:
         for url, ids in by_url.items():
             for start in range(0, len(ids), CLOSE_BATCH):
                 try:
-                    await self.post(url, "/v1/close", CloseRequest(sessions=ids[start : start + CLOSE_BATCH]), CloseResponse)
+                    await self.post(
+                        url, "/v1/close", CloseRequest(sessions=ids[start : start + CLOSE_BATCH]), CloseResponse
+                    )
                 except (RequestFailed, InfraError):
                     break
 
     async def aclose(self) -> None:
-        """Closes the dropped sessions, then the connections. Sessions that are still held stay open until they expire."""
+        """Closes the dropped sessions, then the connections.
+        Sessions that are still held stay open until they expire."""
         if self._closing is not None:
             await self._closing
         await self.close(self._take_dropped())

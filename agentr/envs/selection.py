@@ -15,7 +15,8 @@ def select(tasks: Sequence[Task], selection: TaskSelection) -> list[Task]:
     """The tasks that pass every filter, shuffled by the seed, the first ``limit`` of them.
 
     Raises:
-        ConfigError: An unknown label, a filter that cannot be applied, a negative limit, or filters that no task passes.
+        ConfigError: An unknown label, a filter that cannot be applied, a negative limit, or filters that no task
+            passes.
     """
     if selection.limit is not None and selection.limit < 0:
         raise ConfigError(f"tasks.limit is {selection.limit}", hint="Use a number from 0, or null for all tasks.")
@@ -27,7 +28,9 @@ def select(tasks: Sequence[Task], selection: TaskSelection) -> list[Task]:
         )
     chosen = [task for task in tasks if all(passes(task, label, wanted) for label, wanted in selection.where.items())]
     if tasks and not chosen:
-        raise ConfigError(f"no task of split {selection.split!r} passes {dict(selection.where)}", hint="Widen the filters.")
+        raise ConfigError(
+            f"no task of split {selection.split!r} passes {dict(selection.where)}", hint="Widen the filters."
+        )
     random.Random(f"tasks/{selection.seed}").shuffle(chosen)
     return chosen if selection.limit is None else chosen[: selection.limit]
 
@@ -45,11 +48,15 @@ def passes(task: Task, label: str, wanted: Any) -> bool:
     value = task.labels[label]
     if isinstance(wanted, Mapping):
         if not wanted or set(wanted) - {"min", "max"}:
-            raise ConfigError(f"the filter of label {label!r} is {dict(wanted)}", hint="A range has the keys min and max.")
+            raise ConfigError(
+                f"the filter of label {label!r} is {dict(wanted)}", hint="A range has the keys min and max."
+            )
         try:
             return wanted.get("min", value) <= value <= wanted.get("max", value)
         except TypeError as error:
-            raise ConfigError(f"label {label!r} has values like {value!r}, which {dict(wanted)} cannot bound") from error
+            raise ConfigError(
+                f"label {label!r} has values like {value!r}, which {dict(wanted)} cannot bound"
+            ) from error
     if isinstance(wanted, Sequence) and not isinstance(wanted, str):
         return value in wanted
     return value == wanted

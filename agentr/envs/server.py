@@ -1,7 +1,7 @@
 """Our own environment servers: each a child process under an actor that restarts it.
 
-A child and not a server inside the actor: it may run under another interpreter with packages of its own, a crash in native code
-takes only the child, and an environment that blocks does not stop the actor from noticing.
+A child and not a server inside the actor: it may run under another interpreter with packages of its own, a crash in
+native code takes only the child, and an environment that blocks does not stop the actor from noticing.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from env_servers.protocol import TOKEN_ENV
 
 log = logging.getLogger(__name__)
 
-#: Variables that a server gets of this process's: those of the system, of languages and accelerators, and of environments' data. Not keys
-#: and tokens, unless an option of the environment names one (``key_env``).
+#: Variables that a server gets of this process's: those of the system, of languages and accelerators, and of
+#: environments' data. Not keys and tokens, unless an option of the environment names one (``key_env``).
 _HANDED_ON = re.compile(
     r"(PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|TEMP|TMP|COLUMNS|VIRTUAL_ENV|LD_LIBRARY_PATH|LD_PRELOAD|DISPLAY|SSL_CERT_\w+|"
     r"(LC|XDG|PYTHON|JAVA|JDK|OMP|MKL|OPENBLAS|CUDA|NVIDIA|TOKENIZERS|MALLOC|CONDA)_?\w*|\w+_(DATA|HOME|DIR|PATH|ROOT|CACHE)|"
@@ -104,8 +104,9 @@ class _Killed(InfraError):
 class EnvServer:
     """Supervises one server process. The constructor returns once it listens, so a restarted actor is ready by itself.
 
-    One thread starts, watches and restarts the child, and lives as long as this object does: the kernel kills the child when the
-    thread that started it ends (`env_servers.serving.die_with_parent`), so it dies with this process even on SIGKILL.
+    One thread starts, watches and restarts the child, and lives as long as this object does: the kernel kills the child
+    when the thread that started it ends (`env_servers.serving.die_with_parent`), so it dies with this process even on
+    SIGKILL.
 
     Args:
         config: Name, options and interpreter of the environment. Another interpreter needs env_servers installed.
@@ -116,7 +117,8 @@ class EnvServer:
         run, number: Of the run and of the server, for its metrics.
 
     Raises:
-        InfraError: The first child did not listen in time, or ended by itself; quotes its log. One that was killed is started again.
+        InfraError: The first child did not listen in time, or ended by itself; quotes its log. One that was killed is
+            started again.
     """
 
     def __init__(
@@ -183,7 +185,9 @@ class EnvServer:
         yield metrics.MetricSample(metrics.RESTARTS, status.restarts)
         counted = ""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            counted = scrape.fetch(status.url, self._token, self._rules.poll_s) if status.state is ServerState.UP else ""
+            counted = (
+                scrape.fetch(status.url, self._token, self._rules.poll_s) if status.state is ServerState.UP else ""
+            )
         yield metrics.MetricSample(metrics.ENV_UP, float(bool(counted)))
         yield from scrape.samples(counted)
 
@@ -214,7 +218,9 @@ class EnvServer:
         """A child that listens, and the line that it printed."""
         with self._log_path.open("ab") as log:
             try:
-                child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environ)
+                child = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environ
+                )
             except OSError as error:
                 raise InfraError(f"{self._command[0]} cannot be started: {error}") from error
         self._child = child
@@ -244,7 +250,10 @@ class EnvServer:
             self._restarted.popleft()
         recent = len(self._restarted)
         if recent >= self._rules.max_restarts:
-            self._set(ServerState.FAILED, error=f"given up after {recent} restarts within {self._rules.window_s:g} s, at last: {reason}")
+            self._set(
+                ServerState.FAILED,
+                error=f"given up after {recent} restarts within {self._rules.window_s:g} s, at last: {reason}",
+            )
             log.error("the server was %s", self._status.error)
             return False
         log.warning("the server is started again: %s", reason)

@@ -1,8 +1,8 @@
 """One live state of one task, as search sees it.
 
-Whether a child cost a fork or a replay, and whether the server that held the state is still the same process, is settled in here.
-The rule that makes it safe: a session is its history. Whenever the server's side is gone, the history is played again on a fresh
-session, and every observation must be the recorded one, to the letter.
+Whether a child cost a fork or a replay, and whether the server that held the state is still the same process, is
+settled in here. The rule that makes it safe: a session is its history. Whenever the server's side is gone, the history
+is played again on a fresh session, and every observation must be the recorded one, to the letter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _SPACES = str.maketrans("\n\t", "  ")
 
 @dataclass(frozen=True)
 class Recorded:
-    """An action and what the environment answered; the action that was carried out, where that is another than was asked for."""
+    """An action and what the environment answered; the action that was carried out, where that is another than was
+    asked for."""
 
     action: str
     observation: str
@@ -62,15 +63,21 @@ class Exchange:
 
     async def fork(self, remote: Remote, actions: Sequence[str]) -> list[tuple[Remote, Observation]]:
         """Opens a child of a session for each action."""
-        answer = await self.pool.post(remote.url, "/v1/expand", ExpandRequest(session=remote.id, actions=[*actions]), ExpandResponse)
+        answer = await self.pool.post(
+            remote.url, "/v1/expand", ExpandRequest(session=remote.id, actions=[*actions]), ExpandResponse
+        )
         if len(answer.children) != len(actions):
             raise InfraError(f"{remote.url} answered {len(actions)} actions with {len(answer.children)} children")
         return [(Remote(remote.url, child.session), self._observed(child)) for child in answer.children]
 
     async def suggestions(self, remote: Remote) -> list[str]:
-        return (await self.pool.post(remote.url, "/v1/actions", SessionRequest(session=remote.id), ActionsResponse)).actions
+        return (
+            await self.pool.post(remote.url, "/v1/actions", SessionRequest(session=remote.id), ActionsResponse)
+        ).actions
 
-    async def replay(self, task: Task, opening: str | None, history: Sequence[Recorded]) -> tuple[Remote, str, Observation]:
+    async def replay(
+        self, task: Task, opening: str | None, history: Sequence[Recorded]
+    ) -> tuple[Remote, str, Observation]:
         """Plays a history on a fresh session, and returns that, and what it saw first and last.
 
         Raises:
@@ -102,7 +109,8 @@ class Exchange:
     def _check(self, task: Task, step: int, recorded: str | None, observed: str) -> None:
         if recorded is not None and recorded != observed:
             raise InfraError(
-                f"{self.spec.name} did not repeat itself: task {task.id!r}, action {step}, recorded {recorded!r}, now {observed!r}",
+                f"{self.spec.name} did not repeat itself: task {task.id!r}, action {step}, recorded {recorded!r}, now "
+                f"{observed!r}",
                 hint="The environment is not deterministic, or the server runs another version or other options of it.",
             )
 
@@ -116,8 +124,8 @@ class Exchange:
 class Session:
     """A state of a task; made by `EnvClient.open` and by ``expand``.
 
-    Not for two ``step`` calls at the same time; any number of ``expand`` calls may run at once. All methods raise ``InfraError``
-    after the pool's retries, and where a replay does not give the recorded observations.
+    Not for two ``step`` calls at the same time; any number of ``expand`` calls may run at once. All methods raise
+    ``InfraError`` after the pool's retries, and where a replay does not give the recorded observations.
 
     Attributes:
         last: What was last observed, reward in [0, 1].
@@ -192,7 +200,9 @@ class Session:
         answers: list[tuple[Remote, Observation]] = []
         for start in range(0, len(sendable), MAX_EXPAND):
             some = sendable[start : start + MAX_EXPAND]
-            answers += await self._on_server("an expansion", lambda remote, some=some: self._exchange.fork(remote, some))
+            answers += await self._on_server(
+                "an expansion", lambda remote, some=some: self._exchange.fork(remote, some)
+            )
         self._exchange.pool.stats.steps += len(answers)
         self._exchange.pool.stats.forks += len(answers)
         remaining, children = iter(answers), [self._copy() for _ in actions]
@@ -223,7 +233,9 @@ class Session:
             return self._remote
         async with self._rebuilding:
             if self._remote is None:
-                self._remote, self._opening, self._last = await self._exchange.replay(self.task, self._opening, self.history)
+                self._remote, self._opening, self._last = await self._exchange.replay(
+                    self.task, self._opening, self.history
+                )
             return self._remote
 
     def detach(self) -> Remote | None:
@@ -234,7 +246,8 @@ class Session:
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _on_server(self, what: str, request: Callable[[Remote], Awaitable[Result]]) -> Result:
-        """The answer to a request to this session, which is rebuilt before it and after a failure as often as it takes."""
+        """The answer to a request to this session, which is rebuilt before it and after a failure as often as it
+        takes."""
 
         async def call() -> Result:
             remote = await self.ready()
@@ -252,13 +265,17 @@ class Session:
         return Session(self._exchange, self.task, self.history, opening=self._opening, last=self._last)
 
     async def _expand_by_replay(self, actions: Sequence[str]) -> list[Session]:
-        """Children that each play the history again, but for one, which takes over this session's state: a rollout without
-        branches then never replays."""
+        """Children that each play the history again, but for one, which takes over this session's state: a rollout
+        without branches then never replays."""
         children = [self._copy() for _ in actions]
-        heir = next((child for child, action in zip(children, actions, strict=True) if unsendable(action) is None), None)
+        heir = next(
+            (child for child, action in zip(children, actions, strict=True) if unsendable(action) is None), None
+        )
         if heir is not None:
             heir._remote = self.detach()
-        results = await asyncio.gather(*(c.step(a) for c, a in zip(children, actions, strict=True)), return_exceptions=True)
+        results = await asyncio.gather(
+            *(c.step(a) for c, a in zip(children, actions, strict=True)), return_exceptions=True
+        )
         for result in results:
             if isinstance(result, BaseException):
                 await self._exchange.pool.close(_remotes(children))

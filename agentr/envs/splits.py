@@ -15,10 +15,12 @@ MAX_LISTED = 5
 def assert_trainable(tasks: Iterable[Task], spec: EnvironmentSpec, held_out: Mapping[str, str]) -> None:
     """Refuses tasks that a training stage must not see.
 
-    A task is refused for the split it was selected from, and also for its id, should a train split list a held-out task.
+    A task is refused for the split it was selected from, and also for its id, should a train split list a held-out
+    task.
 
     Args:
-        held_out: Every task id of the splits that are not for training, with the name of its split (`EnvClient.held_out`).
+        held_out: Every task id of the splits that are not for training, with the name of its split
+            (`EnvClient.held_out`).
 
     Raises:
         ConfigError: At least one task is held out, or is of a split that the environment does not have.
@@ -38,7 +40,8 @@ def assert_trainable(tasks: Iterable[Task], spec: EnvironmentSpec, held_out: Map
         listed = "; ".join(f"{len(ids)} of {name}: {', '.join(ids[:MAX_LISTED])}" for name, ids in by_split.items())
         trainable = [name for name, split in spec.splits.items() if split.train]
         raise ConfigError(
-            f"held-out tasks of {spec.name} in a training stage ({listed})", hint=f"Train on: {', '.join(trainable) or 'none'}."
+            f"held-out tasks of {spec.name} in a training stage ({listed})",
+            hint=f"Train on: {', '.join(trainable) or 'none'}.",
         )
 
 
@@ -55,5 +58,7 @@ def assert_disjoint(tasks: Iterable[Task], evaluated: Iterable[Task], spec: Envi
     if both:
         raise ConfigError(
             f"{len(both)} problems of {spec.name} are both trained on and evaluated on: {', '.join(both[:MAX_LISTED])}",
-            hint="Train and evaluate on splits of one family: train with dev or test, agentgym_train with agentgym_test.",
+            hint=(
+                "Train and evaluate on splits of one family: train with dev or test, agentgym_train with agentgym_test."
+            ),
         )

@@ -23,8 +23,9 @@ from env_servers.protocol import TOKEN_ENV, ErrorBody
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Made = TypeVar("Made")
-#: Most requests at a server at the same time, unless its specification says a smaller number. Others wait, before their deadline begins:
-#: an event loop with thousands of them comes seconds late to each, and a server with thousands to answer does not answer its supervisor.
+#: Most requests at a server at the same time, unless its specification says a smaller number. Others wait, before their
+#: deadline begins: an event loop with thousands of them comes seconds late to each, and a server with thousands to
+#: answer does not answer its supervisor.
 AT_A_SERVER = 128
 
 
@@ -65,7 +66,9 @@ class RequestFailed(Exception):
         wait: Whether to wait before the next attempt.
     """
 
-    def __init__(self, message: str, *, session_lost: bool = False, server_down: bool = False, wait: bool = True) -> None:
+    def __init__(
+        self, message: str, *, session_lost: bool = False, server_down: bool = False, wait: bool = True
+    ) -> None:
         super().__init__(message)
         self.session_lost = session_lost
         self.server_down = server_down
@@ -107,8 +110,8 @@ class Transport:
         timeout_s: Deadline of one request.
 
     Attributes:
-        parallel: Most requests about sessions at a server at the same time, as `EnvironmentSpec.parallel` says; 0 for no such limit.
-            Experts and splits are worked on beside them.
+        parallel: Most requests about sessions at a server at the same time, as `EnvironmentSpec.parallel` says; 0 for
+            no such limit. Experts and splits are worked on beside them.
     """
 
     def __init__(self, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
@@ -120,7 +123,9 @@ class Transport:
         self._room: dict[tuple[str, str], asyncio.Semaphore] = {}
         self._silent_at: dict[str, float] = {}
 
-    async def get(self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str) -> Answer:
+    async def get(
+        self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str
+    ) -> Answer:
         """As ``post``, for what needs no body.
 
         Args:
@@ -149,7 +154,9 @@ class Transport:
             raise _failure(what, status, data, path)
         return reading(f"{what}, which should be {answer.__name__},", data, lambda: answer.model_validate_json(data))
 
-    async def exchange(self, method: str, url: str, path: str, *, timeout_s: float | None = None, **content: Any) -> tuple[int, bytes]:
+    async def exchange(
+        self, method: str, url: str, path: str, *, timeout_s: float | None = None, **content: Any
+    ) -> tuple[int, bytes]:
         """Status and body of the answer to one request, whatever they are.
 
         Args:
@@ -161,27 +168,37 @@ class Transport:
         deadline_s = timeout_s or self._timeout_s
         async with self._asked(method, url, f"{method} {url}{path}", deadline_s) as http:
             timeout = aiohttp.ClientTimeout(total=deadline_s)
-            async with http.request(method, f"{url}{path}", allow_redirects=False, timeout=timeout, **content) as response:
+            async with http.request(
+                method, f"{url}{path}", allow_redirects=False, timeout=timeout, **content
+            ) as response:
                 data = await response.content.read(MOST_BYTES + 1)
                 while len(data) <= MOST_BYTES and (more := await response.content.read(MOST_BYTES + 1 - len(data))):
                     data += more
                 if len(data) > MOST_BYTES:
-                    raise RequestFailed(f"{method} {url}{path}: an answer of more than {MOST_BYTES >> 20} MiB", session_lost=True)
+                    raise RequestFailed(
+                        f"{method} {url}{path}: an answer of more than {MOST_BYTES >> 20} MiB", session_lost=True
+                    )
                 return response.status, data
 
     @contextlib.asynccontextmanager
     async def _asked(self, method: str, url: str, what: str, deadline_s: float) -> AsyncIterator[aiohttp.ClientSession]:
-        """Room at a server for one request, which is counted; what becomes of it is a `RequestFailed` that says ``what`` was asked."""
+        """Room at a server for one request, which is counted; what becomes of it is a `RequestFailed` that says
+        ``what`` was asked."""
         if self._http is None:
             # A limit of the connector's own would hide a request's wait inside its deadline.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
             headers = {**self._headers, "Content-Type": "application/json"}
-            self._http = aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
+            self._http = aiohttp.ClientSession(
+                connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+            )
         came = time.perf_counter()
         most = min(AT_A_SERVER, self.parallel or AT_A_SERVER) if method == "POST" else AT_A_SERVER
         async with self._room.setdefault((method, url), asyncio.Semaphore(most)):
-            if self._silent_at.get(url, came) > came:  # so that a server that hangs costs one deadline, however many wait for it
-                raise RequestFailed(f"{what}: the server did not answer those before it", session_lost=True, server_down=True)
+            # so that a server that hangs costs one deadline, however many wait for it
+            if self._silent_at.get(url, came) > came:
+                raise RequestFailed(
+                    f"{what}: the server did not answer those before it", session_lost=True, server_down=True
+                )
             self._stats.requests += 1
             start = time.perf_counter()
             try:

@@ -1,4 +1,5 @@
-"""WebSocket connections that are episodes: OpenEnv gives each connection an environment of its own, and takes it away when it closes."""
+"""WebSocket connections that are episodes: OpenEnv gives each connection an environment of its own, and takes it away
+when it closes."""
 
 from __future__ import annotations
 
@@ -87,9 +88,14 @@ class Line:
                 return said
             code = str(said.get("code", "")) if told == "error" else ""
             if code == "CAPACITY_REACHED":
-                raise Full(quoted(said.get("message", code)), most if isinstance(most := said.get("max_sessions"), int) else None)
+                raise Full(
+                    quoted(said.get("message", code)),
+                    most if isinstance(most := said.get("max_sessions"), int) else None,
+                )
             if code == "VALIDATION_ERROR":
-                raise Rejected([(".".join(map(str, e.get("loc", ()))), quoted(e.get("msg", ""))) for e in said["errors"]])
+                raise Rejected(
+                    [(".".join(map(str, e.get("loc", ()))), quoted(e.get("msg", ""))) for e in said["errors"]]
+                )
         except Unreadable as error:
             raise Failed(f"{kind}: {error}") from None
         except (ValueError, LookupError, TypeError, AttributeError):

@@ -24,8 +24,8 @@ REPEAT_LENGTHS = (1, 2, 3)
 #: Numbers of answers within which success is reported (DensePolicy's tables).
 ANSWERS = (1, 4, 8, 10)
 
-#: What there is to say of how economical an episode is. P is its return, T its calls (answers aside), W those of them that failed, L the
-#: tokens that the policy generated (ET-Agent, arXiv 2601.06860, section 4.1).
+#: What there is to say of how economical an episode is. P is its return, T its calls (answers aside), W those of them
+#: that failed, L the tokens that the policy generated (ET-Agent, arXiv 2601.06860, section 4.1).
 BEHAVIOUR: dict[str, Callable[[Episode], float]] = {
     "calls": lambda e: e.calls,  # T
     "efficiency": lambda e: e.earned / max(e.calls, 1),  # P / max(T, 1)
@@ -50,11 +50,13 @@ class Evaluation:
         per_task: Success of each task, for paired comparisons.
         problems: Which problem each task poses: intervals are over problems.
         best: Share of tasks that at least one of their episodes solved (best-of-N).
-        within_answers: Share of episodes that were solved within so many answers, where wrong ones do not end an episode.
+        within_answers: Share of episodes that were solved within so many answers, where wrong ones do not end an
+            episode.
         behaviour: How economical episodes are, by the names of ``BEHAVIOUR``.
         scores: The environment's scores of answers by name, where it gives any; an episode without an answer has 0.
         statuses: Share of calls, answers aside, that came out so, by status.
-        reflections: Of a method that reflects, how often that is false, and how often it is left out (``agentr.evaluate.reflections``).
+        reflections: Of a method that reflects, how often that is false, and how often it is left out
+            (``agentr.evaluate.reflections``).
     """
 
     success: Estimate
@@ -95,8 +97,9 @@ def evaluate(
     answer_prefix: str = "",
     reflections: Sequence[str] = (),
 ) -> Evaluation:
-    """Metrics over the episodes in ``trees``. An episode that failed for infrastructure reasons is in no number, and one whose
-    prompt was refused in ``outcomes`` alone.
+    """Metrics over the episodes in ``trees``.
+    An episode that failed for infrastructure reasons is in no number, and one whose prompt was refused in ``outcomes``
+    alone.
 
     Args:
         labels: Task labels to break success down by: an environment's `strata`.
@@ -119,7 +122,9 @@ def evaluate(
         steps=fmean(map(len, paths)) if paths else 0.0,
         invalid_rate=fmean(not turn.valid for turn in turns) if turns else 0.0,
         repeated_rate=sum(repeated(path, 1) for path in paths) / max(1, len(turns)),
-        repeats={length: fmean(repeated(path, length) for path in paths) if paths else 0.0 for length in REPEAT_LENGTHS},
+        repeats={
+            length: fmean(repeated(path, length) for path in paths) if paths else 0.0 for length in REPEAT_LENGTHS
+        },
         outcomes=dict(Counter(outcome for one in grown for outcome in one.outcomes())),
         by_label={label: rows for label in labels if (rows := _by_label(played, label))},
         per_task={one.tree.task.key: one.success for one in played},
@@ -127,7 +132,10 @@ def evaluate(
         problems={one.tree.task.key: one.problem for one in played},
         best=fmean(one.success > 0 for one in played) if played else 0.0,
         behaviour={name: interval([one.mean(of) for one in played]) for name, of in BEHAVIOUR.items()} if paths else {},
-        scores={name: interval([fmean(leaf.scores.get(name, 0.0) for leaf in one.leaves) for one in played]) for name in _scores(played)},
+        scores={
+            name: interval([fmean(leaf.scores.get(name, 0.0) for leaf in one.leaves) for one in played])
+            for name in _scores(played)
+        },
         statuses=_shares(played),
         reflections=reflected.shares(),
         within_answers=_within_answers(played, answer_prefix) if answer_prefix else {},
@@ -208,10 +216,12 @@ def repeated(episode: Sequence[Node], length: int) -> int:
 
 
 def conciseness(trees: Iterable[Tree], identity: str = "") -> dict[str, Estimate]:
-    """What the successes in ``trees`` needed, where it was tried which of their turns could be left out; nothing if there is no success.
+    """What the successes in ``trees`` needed, where it was tried which of their turns could be left out; nothing if
+    there is no success.
 
     Returns:
-        ``concise``: the share of successes of which no turn could be left out. ``needed turns``: the mean share of their turns that were
+        ``concise``: the share of successes of which no turn could be left out. ``needed turns``: the mean share of
+        their turns that were
         needed. A problem's successes count once, with their mean.
     """
     return _over_problems(trees, _needed, identity)
@@ -229,7 +239,8 @@ def judged(trees: Iterable[Tree], identity: str = "") -> dict[str, Estimate]:
     """What a judge says of the episodes in ``trees``, those of a problem with their mean; nothing if it was not asked.
 
     Returns:
-        ``judged right``: the share of episodes that the judge finds right. ``judge agrees``: the share of which it says what the
+        ``judged right``: the share of episodes that the judge finds right. ``judge agrees``: the share of which it says
+        what the
         environment says; a judge that is uncertain disagrees.
     """
     return _over_problems(trees, _verdicts, identity)
@@ -243,15 +254,23 @@ def _verdicts(tree: Tree) -> dict[str, float]:
     return {"judged right": fmean(rating is Rating.GOOD for _, rating in said), "judge agrees": fmean(agrees)}
 
 
-def _over_problems(trees: Iterable[Tree], measure: Callable[[Tree], dict[str, float]], identity: str) -> dict[str, Estimate]:
-    """Returns each thing that ``measure`` finds in trees with its interval over problems; trees in which it finds nothing do not count."""
-    found = [(str(tree.task.labels.get(identity, tree.task.key)), values) for tree in trees if (values := measure(tree))]
+def _over_problems(
+    trees: Iterable[Tree], measure: Callable[[Tree], dict[str, float]], identity: str
+) -> dict[str, Estimate]:
+    """Returns each thing that ``measure`` finds in trees with its interval over problems; trees in which it finds
+    nothing do not count."""
+    found = [
+        (str(tree.task.labels.get(identity, tree.task.key)), values) for tree in trees if (values := measure(tree))
+    ]
     problems = [problem for problem, _ in found]
     names = found[0][1] if found else ()
     return {name: mean_interval([values[name] for _, values in found], problems=problems) for name in names}
 
 
 def revision_length(trees: Iterable[Tree]) -> tuple[float, int]:
-    """Mean number of actions from the start of a bad path to its first judged error (Agent-R, figure 5), and over how many paths."""
-    lengths = [tree.nodes[transition].depth for tree in trees for transition in sorted({r.transition for r in tree.revisions})]
+    """Mean number of actions from the start of a bad path to its first judged error (Agent-R, figure 5), and over how
+    many paths."""
+    lengths = [
+        tree.nodes[transition].depth for tree in trees for transition in sorted({r.transition for r in tree.revisions})
+    ]
     return (fmean(lengths) if lengths else 0.0), len(lengths)

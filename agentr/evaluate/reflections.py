@@ -1,7 +1,7 @@
 """When a policy reflects: after moves that were refused, as it should, or after moves that worked.
 
-What a move was is said by the environment alone: it was carried out or not. One that was carried out and helps nobody counts as one that
-worked, so the share of false reflections is an upper bound.
+What a move was is said by the environment alone: it was carried out or not. One that was carried out and helps nobody
+counts as one that worked, so the share of false reflections is an upper bound.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from agentr.evaluate.statistics import Estimate, share_interval
 from agentr.search.revision import reflects
 from agentr.search.tree import Node, Origin
 
-#: Names of the two shares: of reflections those that follow a move that worked, and of refused moves those that no reflection follows.
+#: Names of the two shares: of reflections those that follow a move that worked, and of refused moves those that no
+#: reflection follows.
 FALSE, PASSED_OVER = "after a move that worked", "passed over"
 
 
@@ -46,7 +47,8 @@ class Reflections:
         self._counts.append((said, false, refused, passed_over))
 
     def shares(self) -> dict[str, Estimate]:
-        """Returns both shares with their intervals over problems, ``n`` being reflections and refused moves; nothing without sentences."""
+        """Returns both shares with their intervals over problems, ``n`` being reflections and refused moves; nothing
+        without sentences."""
         if not self.sentences or not self._counts:
             return {}
         said, false, refused, passed_over = zip(*self._counts, strict=True)

@@ -1,7 +1,7 @@
 """Means with intervals. Percentile bootstrap (Efron 1979), seeded, so that the same episodes give the same interval.
 
-Tasks that pose the same problem (the same goal with other distractors) are not independent: what is resampled are problems, with all
-their tasks.
+Tasks that pose the same problem (the same goal with other distractors) are not independent: what is resampled are
+problems, with all their tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Estimate:
         return f"{100 * self.mean:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}]"
 
 
-def mean_interval(values: Sequence[float], resamples: int = 10_000, seed: int = 0, problems: Sequence[str] | None = None) -> Estimate:
+def mean_interval(
+    values: Sequence[float], resamples: int = 10_000, seed: int = 0, problems: Sequence[str] | None = None
+) -> Estimate:
     """The mean of one value for each task, with its 95 % bootstrap interval. No values give a mean of 0 over n = 0.
 
     Args:
@@ -38,7 +40,11 @@ def mean_interval(values: Sequence[float], resamples: int = 10_000, seed: int = 
 
 
 def share_interval(
-    sums: Sequence[float], counts: Sequence[int], resamples: int = 10_000, seed: int = 0, problems: Sequence[str] | None = None
+    sums: Sequence[float],
+    counts: Sequence[int],
+    resamples: int = 10_000,
+    seed: int = 0,
+    problems: Sequence[str] | None = None,
 ) -> Estimate:
     """What is summed over all tasks, divided by what is counted over all of them, with its 95 % bootstrap interval.
 
@@ -64,7 +70,8 @@ def paired_difference(
     before: Mapping[str, float],
     problems: Mapping[str, str] | None = None,
 ) -> Estimate:
-    """Mean of ``after - before`` over the tasks that both have: the same tasks stand on both sides, so what they share cancels.
+    """Mean of ``after - before`` over the tasks that both have: the same tasks stand on both sides, so what they share
+    cancels.
 
     Args:
         problems: Which problem a task poses, by task.

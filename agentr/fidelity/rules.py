@@ -22,8 +22,8 @@ class Case:
     Attributes:
         given: Arguments of the check.
         expected: What the formula or rule gives for them.
-        work: How ``expected`` comes about: Python's arithmetic where it is a number or a list of numbers; of a loss as a function of the
-            model's probabilities, so that its gradient follows. A test works it out.
+        work: How ``expected`` comes about: Python's arithmetic where it is a number or a list of numbers; of a loss as
+            a function of the model's probabilities, so that its gradient follows. A test works it out.
     """
 
     given: Mapping[str, Any]
@@ -43,7 +43,8 @@ class Rule:
         paper: Number on arXiv; empty for code without a paper.
         where: Equation or section, or "released code".
         method: Value of ``method.type`` whose configuration it is checked with.
-        check: The function that asks agentr: ``module.name`` in ``agentr.fidelity.checks``, or ``.module.name`` in the method's folder.
+        check: The function that asks agentr: ``module.name`` in ``agentr.fidelity.checks``, or ``.module.name`` in the
+            method's folder.
         settings: Keys that are set in any case.
         switches: Keys by which agentr follows the rule, where it does not by default, with the published values.
         preset: The preset that has these values; empty if none has them all.

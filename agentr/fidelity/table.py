@@ -35,5 +35,8 @@ def summary(findings: Sequence[Finding]) -> str:
     """Returns how many rules are equal, by default or by a switch, differ, and were not run."""
     states = Counter(finding.state for finding in findings)
     by_switch = sum(bool(finding.default) and finding.state == "equal" for finding in findings)
-    equal = f"{states['equal']} equal ({states['equal'] - by_switch} by default, {by_switch} with the published value of a key)"
+    equal = (
+        f"{states['equal']} equal ({states['equal'] - by_switch} by default, {by_switch} with the published value of a "
+        "key)"
+    )
     return f"{len(findings)} rules: {equal}, {states['differs']} differ, {states['not run']} not run."

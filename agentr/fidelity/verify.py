@@ -1,4 +1,5 @@
-"""Asks agentr's code for the golden vectors, once with the published values of the rule's switches and once as it is by default."""
+"""Asks agentr's code for the golden vectors, once with the published values of the rule's switches and once as it is by
+default."""
 
 from __future__ import annotations
 
@@ -47,7 +48,13 @@ class Finding:
         """The result in words."""
         if self.rule.omitted:
             return "not run: no switch"
-        return f"not run: {self.missing}" if self.missing else f"differs by {self.difference}" if self.difference else "equal"
+        return (
+            f"not run: {self.missing}"
+            if self.missing
+            else f"differs by {self.difference}"
+            if self.difference
+            else "equal"
+        )
 
     @property
     def ours(self) -> str:
@@ -65,7 +72,11 @@ class Finding:
         rule = self.rule
         about = {"method": rule.section, "name": rule.name, "rule": rule.says, "paper": rule.paper, "where": rule.where}
         switches = {key: rule.switches[key] for key in self.default}
-        found = {"result": self.state, "why": self.difference or self.missing or rule.omitted, "default": dict(self.default)}
+        found = {
+            "result": self.state,
+            "why": self.difference or self.missing or rule.omitted,
+            "default": dict(self.default),
+        }
         return {**about, **found, "switches": switches}
 
 
@@ -103,7 +114,11 @@ def find(rule: Rule) -> Finding:
     if not rule.switches:
         return Finding(rule, difference)
     if not differs(rule, published=False):
-        return Finding(rule, difference or f"a default that follows it by itself: {_keys(rule.switches)} is listed as what has to be set")
+        return Finding(
+            rule,
+            difference
+            or f"a default that follows it by itself: {_keys(rule.switches)} is listed as what has to be set",
+        )
     return Finding(rule, difference, default=ours_of(rule, plain(configured(rule.method, rule.settings))))
 
 
@@ -136,7 +151,11 @@ def ours_of(rule: Rule, config: Mapping[str, Any]) -> dict[str, Any]:
 def ask(rule: Rule, config: Config, given: Mapping[str, Any]) -> Any:
     """Asks agentr: a check takes what a vector gives, and the sections of the configuration that it names."""
     check = check_of(rule)
-    sections = {name: getattr(config, name) for name in ("method", "build", "env", "train") if name in inspect.signature(check).parameters}
+    sections = {
+        name: getattr(config, name)
+        for name in ("method", "build", "env", "train")
+        if name in inspect.signature(check).parameters
+    }
     return check(**sections, **given)
 
 
@@ -149,7 +168,8 @@ def check_of(rule: Rule) -> Callable[..., Any]:
 
 
 def compare(found: Any, expected: Any, tolerance: float) -> str:
-    """Returns how an answer differs; empty if it does not. Numbers may differ by ``tolerance``, all else must be equal."""
+    """Returns how an answer differs; empty if it does not.
+    Numbers may differ by ``tolerance``, all else must be equal."""
     if isinstance(expected, bool) or not isinstance(expected, int | float | list | dict):
         return "" if found == expected else f"{shown(found)} in place of {shown(expected)}"
     if isinstance(expected, int | float):
@@ -179,7 +199,8 @@ def _loaded(overrides: tuple[str, ...]) -> Config:
 
 
 def value_at(config: Mapping[str, Any], key: str) -> Any:
-    """Returns the value of a key, such as ``method.search.c_uct``; of a reward's option that is not set, the reward's default."""
+    """Returns the value of a key, such as ``method.search.c_uct``; of a reward's option that is not set, the reward's
+    default."""
     value = OmegaConf.select(OmegaConf.create(dict(config)), key)
     if value is None and key.startswith("method.rewards"):
         reward, _, option = key.partition(".options.")

@@ -1,7 +1,9 @@
-"""Measures the growth of trees in agentr and in the original's way, on the same engine, environment server, tasks and tree parameters.
+"""Measures the growth of trees in agentr and in the original's way, on the same engine, environment server, tasks and
+tree parameters.
 
-The reference does what Agent-R's released code does: one tree at a time, one completion a call, no prefix cache, and before every
-action a fresh session into which the whole path is replayed. Both grow full trees: no early stop, siblings merged by text.
+The reference does what Agent-R's released code does: one tree at a time, one completion a call, no prefix cache, and
+before every action a fresh session into which the whole path is replayed. Both grow full trees: no early stop, siblings
+merged by text.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class BenchSide:
     Attributes:
         calls: Requests to the engine.
         prefill: Prompt tokens that the engine computed, over all sequences.
-        ideal: Fewest prompt tokens that an engine with a cache of whole blocks computes for the same trees, sampled as on this side.
+        ideal: Fewest prompt tokens that an engine with a cache of whole blocks computes for the same trees, sampled as
+            on this side.
         distinct: Distinct prefix tokens, rounded to blocks, for any number of completions.
         env_steps: Actions executed by the environment, replays included.
         nodes: Nodes of the trees, without roots.
@@ -88,16 +91,23 @@ class BenchSide:
 def compare(plan: Plan, reporter: Reporter, *, trees: int, reference_trees: int) -> dict[str, Any]:
     """Runs both sides and returns their figures and the ratio of trees per minute.
 
-    The policy is the configuration's warm start, which is trained first and kept in the run directory for the next time.
+    The policy is the configuration's warm start, which is trained first and kept in the run directory for the next
+    time.
 
     Args:
         trees: Number of trees that agentr grows, at the same time.
-        reference_trees: Number of those tasks that the reference works on; it is slow, and its trees do not depend on one another.
+        reference_trees: Number of those tasks that the reference works on; it is slow, and its trees do not depend on
+            one another.
     """
     config, search = plan.config, _search(plan.config.method)
     if not 0 < reference_trees <= trees:
-        raise ConfigError(f"{reference_trees} reference trees of {trees}", hint="Give 0 < --reference-trees <= --trees.")
-    with opened(plan, reporter) as experiment, tempfile.TemporaryDirectory(prefix="trees-", dir=experiment.root) as folder:
+        raise ConfigError(
+            f"{reference_trees} reference trees of {trees}", hint="Give 0 < --reference-trees <= --trees."
+        )
+    with (
+        opened(plan, reporter) as experiment,
+        tempfile.TemporaryDirectory(prefix="trees-", dir=experiment.root) as folder,
+    ):
         policy, _ = warm_start(experiment)
         services = experiment.services
         tasks = services.collecting.tasks(replace(config.collect.tasks, limit=trees), training=True)
@@ -122,7 +132,9 @@ def compare(plan: Plan, reporter: Reporter, *, trees: int, reference_trees: int)
                 # One call outside the clock: the first one compiles and allocates.
                 warm, session = await agent.start(tasks[0], 0)
                 await agent.sample(warm, Expansion(0, 0, 1, 0), session)
-                reference = await _reference(replace(job, tasks=job.tasks[:reference_trees]), search, reporter, agent, engines)
+                reference = await _reference(
+                    replace(job, tasks=job.tasks[:reference_trees]), search, reporter, agent, engines
+                )
                 return await _ours(job, search, reporter, agent, engines), reference
             finally:
                 await router.close()
@@ -151,7 +163,10 @@ def _search(method: MethodConfig) -> UCTConfig:
     """
     search = getattr(method, "search", None)
     if not isinstance(search, UCTConfig):
-        raise ConfigError(f"method.type = {method.type} does not search by UCT", hint="Use a configuration such as configs/bench.yaml.")
+        raise ConfigError(
+            f"method.type = {method.type} does not search by UCT",
+            hint="Use a configuration such as configs/bench.yaml.",
+        )
     return replace(search, dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0, stop_hopeless_after=0)
 
 
@@ -170,7 +185,9 @@ async def _ours(job: TreeJob, search: UCTConfig, reporter: Reporter, agent: Agen
     return _side(list(Forest(job.folder)), seconds, await _computed(engines) - before, executed, BLOCK, search.width)
 
 
-async def _reference(job: TreeJob, search: UCTConfig, reporter: Reporter, agent: Agent, engines: Sequence[Any]) -> BenchSide:
+async def _reference(
+    job: TreeJob, search: UCTConfig, reporter: Reporter, agent: Agent, engines: Sequence[Any]
+) -> BenchSide:
     stats = agent.env.stats
     steps, before, started = stats.steps + stats.replayed_steps, await _computed(engines), time.perf_counter()
     trees = []
@@ -183,7 +200,8 @@ async def _reference(job: TreeJob, search: UCTConfig, reporter: Reporter, agent:
 
 
 async def _original_tree(task: Task, uct: UCT, agent: Agent, seed: int) -> Tree:
-    """Grows a tree as the released code does: every completion is a call of its own, every action comes after a reset and a replay."""
+    """Grows a tree as the released code does: every completion is a call of its own, every action comes after a reset
+    and a replay."""
     tree, session = await agent.start(task, seed)
     await agent.env.close_all([session])
     while expansions := uct.ask(tree):
@@ -192,7 +210,9 @@ async def _original_tree(task: Task, uct: UCT, agent: Agent, seed: int) -> Tree:
         for sample in range(expansion.n):
             path = [Recorded(n.action, n.observation) for n in tree.path(expansion.node) if n.action]
             session = await agent.env.open(task, path)
-            one = Expansion(expansion.node, expansion.attempt, 1, random.Random(f"{expansion.seed}/{sample}").getrandbits(31))
+            one = Expansion(
+                expansion.node, expansion.attempt, 1, random.Random(f"{expansion.seed}/{sample}").getrandbits(31)
+            )
             turns = await agent.sample(tree, one, session, reuse_prefix=False)
             children += turns.children
             tree.spend(turns.cost)

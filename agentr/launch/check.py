@@ -40,7 +40,9 @@ def table(report: Report, root: Path) -> Table:
     """Returns the nodes, and which parts may be on each."""
     shown = Table("node", "CPUs", "GPUs", "may run", f"free in {root}", title="The cluster")
     for node in report.there:
-        roles = ", ".join(f"{need.count} {need.role.value}" for need in report.wanted if matches(node.labels, need.labels))
+        roles = ", ".join(
+            f"{need.count} {need.role.value}" for need in report.wanted if matches(node.labels, need.labels)
+        )
         seen = report.seen.get(node.id)
         free = f"{seen.free_bytes / 2**30:.1f} GiB" if seen and seen.sees_run else "not seen" if report.seen else ""
         shown.add_row(node.name, f"{node.cpus:g}", f"{node.gpus:g}", roles or "-", free)

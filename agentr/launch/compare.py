@@ -1,8 +1,10 @@
-"""Several methods, or values of one key, on the same tasks, model and seeds: one table and one plot of success against cost.
+"""Several methods, or values of one key, on the same tasks, model and seeds: one table and one plot of success against
+cost.
 
-Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share what is the same in
-them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, if they explore alike,
-the first round's trees. Ray, engines and environment servers run on from one to the next.
+Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share
+what is the same in them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the
+same policy; and, if they explore alike, the first round's trees. Ray, engines and environment servers run on from one
+to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +20,19 @@ from agentr.methods import load, methods_of, plan_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
 from agentr.observe.progress import Reporter
 from agentr.rounds.plan import Plan
-from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SELECTION, SHORTENED, TRAIN, WARM_START, arm_of
+from agentr.store.layout import (
+    DATASET,
+    DEMONSTRATIONS,
+    EVAL,
+    JUDGED,
+    MODEL,
+    RECOVERY,
+    SELECTION,
+    SHORTENED,
+    TRAIN,
+    WARM_START,
+    arm_of,
+)
 from agentr.store.run import RunStore
 from agentr.ui.report import write_comparison
 
@@ -26,7 +40,13 @@ from agentr.ui.report import write_comparison
 SAME = ("model.", "env.", "prompt.", "turns.", "eval.", "warm_start.", "build.max_length")
 
 #: The stages that runs of one seed share.
-SHARED = (MODEL, *(WARM_START.stage(name) for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)))
+SHARED = (
+    MODEL,
+    *(
+        WARM_START.stage(name)
+        for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)
+    ),
+)
 
 #: Keys that change nothing before the first round's dataset is built.
 LATER = ("run.name", "run.dir", "run.rounds", "run.control", "method.", "build.", "train", "trainer.", "eval.")
@@ -59,23 +79,37 @@ def plan(
     Raises:
         ConfigError: Two files have the same label, or they differ in keys that must be equal; the error names the keys.
     """
-    arms = [(path, value, "-".join(filter(None, (path.stem, value.rpartition("=")[2])))) for path in configs for value in vary]
+    arms = [
+        (path, value, "-".join(filter(None, (path.stem, value.rpartition("=")[2]))))
+        for path in configs
+        for value in vary
+    ]
     labels = [label for _, _, label in arms]
     if len(set(labels)) < len(labels):
-        raise ConfigError(f"two configurations have the same name: {', '.join(labels)}", hint="Copy one to a file of another name.")
+        raise ConfigError(
+            f"two configurations have the same name: {', '.join(labels)}", hint="Copy one to a file of another name."
+        )
     if not configs or not seeds:
         raise ConfigError("a comparison needs at least one configuration and one seed")
     entries = []
     for seed in seeds:
         for path, value, label in arms:
             here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={run_folder(folder, label, seed).resolve()}"]
-            entries.append(PlannedRun(label, seed, plan_of(load(path, [*overrides, *filter(None, [value]), *here], base))))
+            entries.append(
+                PlannedRun(label, seed, plan_of(load(path, [*overrides, *filter(None, [value]), *here], base)))
+            )
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
-            if changes := [c for c in changed_keys(first.plan.identity.values, other.plan.identity.values) if c.startswith(SAME)]:
+            if changes := [
+                c for c in changed_keys(first.plan.identity.values, other.plan.identity.values) if c.startswith(SAME)
+            ]:
                 raise ConfigError(
-                    f"{other.label} and {first.label} differ in keys that must match for a fair comparison: " + "; ".join(changes),
-                    hint="Give all configurations of a comparison the same values of these keys (--base or a common 'include' does).",
+                    f"{other.label} and {first.label} differ in keys that must match for a fair comparison: "
+                    + "; ".join(changes),
+                    hint=(
+                        "Give all configurations of a comparison the same values of these keys (--base or a common "
+                        "'include' does)."
+                    ),
                 )
     return entries
 
@@ -83,8 +117,8 @@ def plan(
 def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> Comparison:
     """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``.
 
-    A run that a method cannot finish (no pairs, too many failed trees) is named in the result and does not stop the others; what would
-    stop them too does.
+    A run that a method cannot finish (no pairs, too many failed trees) is named in the result and does not stop the
+    others; what would stop them too does.
 
     Raises:
         AgentrError: The machinery, the model or the environment failed. What was finished before is kept.
@@ -112,8 +146,11 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
 
 
 def shared(one: Plan, other: Plan) -> tuple[str, ...]:
-    """Returns the stages that two runs would make the same: the warm start, and those of the first round's exploration that are equal."""
-    changes = [change for change in changed_keys(one.identity.values, other.identity.values) if not change.startswith(LATER)]
+    """Returns the stages that two runs would make the same: the warm start, and those of the first round's exploration
+    that are equal."""
+    changes = [
+        change for change in changed_keys(one.identity.values, other.identity.values) if not change.startswith(LATER)
+    ]
     if changes:
         return SHARED
     methods = [methods_of(plan)[0] for plan in (one, other)]

@@ -1,7 +1,8 @@
 """Reads everything in a run directory, names what is damaged, and sets it aside so that it is made anew.
 
-Whatever is damaged in one place can be made anew from the others: the manifest from the seals and the seals from the manifest, a dataset
-from its trees, trees and weights from the policy that they were made with (the same seed gives the same). Nothing is deleted.
+Whatever is damaged in one place can be made anew from the others: the manifest from the seals and the seals from the
+manifest, a dataset from its trees, trees and weights from the policy that they were made with (the same seed gives the
+same). Nothing is deleted.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class StageProblem:
 
 
 def examine(path: Path) -> Iterator[StageProblem]:
-    """Reads all files of a run and yields what is wrong, the run's own files first, then stages in the order in which they ran.
+    """Reads all files of a run and yields what is wrong, the run's own files first, then stages in the order in which
+    they ran.
 
     Raises:
         DataError: The folder holds no run, or one of another format.
@@ -83,7 +85,11 @@ def examine(path: Path) -> Iterator[StageProblem]:
         problems = tuple(map(str, damages))
         about = {"stage": name, "seconds": record.seconds, "depends": _dependents(name, records)}
         if record.state == "damaged":
-            yield StageProblem(problems=(f"{name}/{SEAL}: is damaged, and so is the manifest's copy",), remedy=Remedy.MADE_ANEW, **about)
+            yield StageProblem(
+                problems=(f"{name}/{SEAL}: is damaged, and so is the manifest's copy",),
+                remedy=Remedy.MADE_ANEW,
+                **about,
+            )
         elif problems:
             unreadable = any(damage.unreadable for damage in damages)  # no reason to make it anew
             yield StageProblem(problems=problems, remedy=Remedy.NONE if unreadable else _remedy(run, name), **about)
@@ -161,7 +167,9 @@ def relocate(path: Path, model: Path) -> None:
     if record is None or not record.summary.get("folder_hash"):
         raise ConfigError(f"{path} has its model in its own folder", hint="Leave --model out.")
     if not model.is_dir() or hash_folder(model) != record.summary["folder_hash"]:
-        raise ConfigError(f"{model} is not the model that {path} was started with", hint="Its files must be the same, under any name.")
+        raise ConfigError(
+            f"{model} is not the model that {path} was started with", hint="Its files must be the same, under any name."
+        )
     with _owned(store):
         path_now = str(model.resolve())
         made_with = {**record.config, "model": {**record.config.get("model", {}), "path": path_now}}
@@ -187,7 +195,11 @@ def _own_files(run: Run) -> Iterator[StageProblem]:
         if problem := _lines_problem(file):
             yield StageProblem(stage="", problems=(f"{file.relative_to(run.path)}: {problem}",), remedy=Remedy.LINES)
     if run.layout.best.is_symlink() and not run.layout.best.exists():
-        yield StageProblem(stage="", problems=(f"{run.layout.best.name}: points to a checkpoint that is not there",), remedy=Remedy.BEST)
+        yield StageProblem(
+            stage="",
+            problems=(f"{run.layout.best.name}: points to a checkpoint that is not there",),
+            remedy=Remedy.BEST,
+        )
 
 
 def _files_of_lines(root: Path) -> Iterator[Path]:
@@ -206,7 +218,11 @@ def _lines_problem(path: Path) -> str:
     except DataError as error:
         return error.message
     half = len(data) - len(whole_lines(data))
-    return f"ends in half a line, of {half} bytes; it was being written when the disk was full or its process ended" if half > 0 else ""
+    return (
+        f"ends in half a line, of {half} bytes; it was being written when the disk was full or its process ended"
+        if half > 0
+        else ""
+    )
 
 
 def _config_problem(path: Path, kept: dict) -> str:
@@ -271,7 +287,10 @@ def _mend_own_files(store: RunStore) -> list[str]:
             kept = [line for line in map(whole_lines, read_file(path).split(b"\n")) if line]
             _set_aside(store, path)
             write_bytes(path, b"".join(kept))
-            done.append(f"{path.relative_to(store.root)} was written anew with its {counted(len(kept), 'line')} that can be read")
+            done.append(
+                f"{path.relative_to(store.root)} was written anew with its {counted(len(kept), 'line')} that can be "
+                "read"
+            )
     return done
 
 

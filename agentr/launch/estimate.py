@@ -18,7 +18,8 @@ from agentr.rounds.plan import Plan
 from agentr.types import Task
 from env_servers import registry
 
-#: Bytes of a turn in a stored tree: 160 to 270 in the demo's eight forests, which are there twice while one is sealed or revised.
+#: Bytes of a turn in a stored tree: 160 to 270 in the demo's eight forests, which are there twice while one is sealed
+#: or revised.
 NODE_BYTES = 540
 #: Bytes of a parameter in float32 with AdamW's two moments and the model's own copy, in a resumable checkpoint.
 STATE_BYTES = 16
@@ -80,7 +81,11 @@ class RunEstimate:
             "optimiser steps": self.optimiser_steps,
             "disk": shown,
         }
-        lines = [*self.title, *(f"{name + ':':20}{value}" for name, value in rows.items()), "needs: " + "; ".join(self.resources)]
+        lines = [
+            *self.title,
+            *(f"{name + ':':20}{value}" for name, value in rows.items()),
+            "needs: " + "; ".join(self.resources),
+        ]
         return "\n".join(f"# {line}" for line in lines)
 
 
@@ -101,21 +106,39 @@ def estimate(plan: Plan) -> RunEstimate:
     tokens = _sum(round_.tokens for round_ in each)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
     held_out = _count(config.env, config.eval.tasks)
-    choosing = _count(config.env, replace(config.eval.tasks, split=config.eval.select)) if config.eval.select else Bound(0)
+    choosing = (
+        _count(config.env, replace(config.eval.tasks, split=config.eval.select)) if config.eval.select else Bound(0)
+    )
     chosen = _times(choosing, config.eval.episodes * (1 + rounds))
     episodes = _sum([_times(held_out, config.eval.episodes * policies), chosen, *(round_.validated for round_ in each)])
-    asked = {"recovery": config.eval.recovery, "conciseness": config.eval.conciseness, "judge": config.eval.judge.who is not Who.nobody}
+    asked = {
+        "recovery": config.eval.recovery,
+        "conciseness": config.eval.conciseness,
+        "judge": config.eval.judge.who is not Who.nobody,
+    }
     beside += [f"eval.{name}" for name, whether in asked.items() if whether]
     actions = config.eval.max_steps or limit
     turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
     return RunEstimate(
         title=[
-            f"{methods[0].name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
+            (
+                f"{methods[0].name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed "
+                f"{config.run.seed}"
+            ),
             f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {methods[0].describe()}",
-            *(f"from round {number}: {methods[number].name}: {methods[number].describe()}" for number in config.from_round),
-            f"policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
+            *(
+                f"from round {number}: {methods[number].name}: {methods[number].describe()}"
+                for number in config.from_round
+            ),
+            (
+                f"policy: {config.policy.engines} x {config.policy.backend.value}, model "
+                f"{config.model.path or config.model.source.value}"
+            ),
             f"held-out: {_of(held_out)} tasks of split {config.eval.tasks.split!r}",
-            *(f"not counted: turns, verdicts and actions of {stage}, as many as its trees give occasion for" for stage in beside),
+            *(
+                f"not counted: turns, verdicts and actions of {stage}, as many as its trees give occasion for"
+                for stage in beside
+            ),
         ],
         trees=trees,
         completions=completions,
@@ -155,7 +178,11 @@ class _Round:
         explored = method.trees(tasks.value)
         explored = tasks if explored is None else Bound(explored)
         unbounded = any(work.max_completions(limit) == 0 for work in grown)
-        completions = Bound(None, "the server's step limit") if unbounded else _completions(config.collect, grown, explored, limit)
+        completions = (
+            Bound(None, "the server's step limit")
+            if unbounded
+            else _completions(config.collect, grown, explored, limit)
+        )
         beside = [stage for stage, work in stages.items() if not work.max_completions(limit or 1)]
         train = config.train[min(number, len(config.train)) - 1]
         times, watched = method.validations()
@@ -164,7 +191,9 @@ class _Round:
             completions=completions,
             tokens=_times(completions, config.collect.sampling.max_tokens),
             beside=beside,
-            validated=Bound(0) if watched is None else _times(_count(config.env, watched), times * config.eval.episodes),
+            validated=Bound(0)
+            if watched is None
+            else _times(_count(config.env, watched), times * config.eval.episodes),
             optimiser_steps=method.optimiser_steps(train, None),
             online=method.online,
         )
@@ -184,9 +213,13 @@ def _completions(collect: CollectConfig, grown: list, tasks: Bound, limit: int) 
         return Bound(0)
     per_tree = [work.max_completions(limit) for work in grown]
     budget = collect.max_completions
-    if budget:  # one tree is started even if it might not fit; a tree that is taken up again counts with what it has drawn before
+    # one tree is started even if it might not fit; a tree that is taken up again counts with what it has drawn before
+    if budget:
         per_tree = [sum(bounds) for bounds in _chains(grown, per_tree)]
-        capped = sum(max(budget, each) if tasks.value is None else min(each * tasks.value, max(budget, each)) for each in per_tree)
+        capped = sum(
+            max(budget, each) if tasks.value is None else min(each * tasks.value, max(budget, each))
+            for each in per_tree
+        )
         return Bound(capped)
     return _times(tasks, sum(per_tree))
 
@@ -244,7 +277,9 @@ def _resources(places: Places, rounds: Sequence[_Round], warm_start: bool) -> li
     if policy.backend is PolicyBackend.openai:
         needs.append(f"{policy.openai.concurrency} requests at a time at {policy.openai.base_url}")
     elif not on_gpu:
-        needs.append(f"{policy.engines} engine(s) of {policy.threads} thread(s) and {policy.kv_cache_gib:g} GiB of cache")
+        needs.append(
+            f"{policy.engines} engine(s) of {policy.threads} thread(s) and {policy.kv_cache_gib:g} GiB of cache"
+        )
     engines = policy.engines * policy.tensor_parallel_size if on_gpu and policy.backend is PolicyBackend.vllm else 0
     if engines or trainer.use_gpu:
         needs += _gpus(places, engines, rounds, warm_start)
@@ -262,12 +297,18 @@ def _gpus(places: Places, engines: int, rounds: Sequence[_Round], warm_start: bo
     yield f"engines on {engines} while trees grow and policies are measured"
     online = [number for number, round_ in enumerate(rounds, 1) if round_.online]
     if warm_start or len(online) < len(rounds):
-        beside = {Share.split: f"engines keep {engines}", Share.together: "beside engines on the same", Share.time: "engines make room"}
+        beside = {
+            Share.split: f"engines keep {engines}",
+            Share.together: "beside engines on the same",
+            Share.time: "engines make room",
+        }
         yield f"trainer on {workers} for trainings on datasets ({beside[share]})"
     if online:
         beside = {
             Share.split: f"engines on {engines} others",
-            Share.together: f"an engine takes {places.policy.gpu_memory_utilization:g} of a GPU's memory, a worker the rest",
+            Share.together: (
+                f"an engine takes {places.policy.gpu_memory_utilization:g} of a GPU's memory, a worker the rest"
+            ),
             Share.time: "engines sleep while it trains, and it keeps its memory while they draw",
         }
         yield f"trainer on {workers} all through round {', '.join(map(str, online))}, online ({beside[share]})"

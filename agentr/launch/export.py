@@ -32,7 +32,8 @@ def export(run_dir: Path, round_: int, kind: str, out: Path, *, per_turn: bool =
         per_turn: As `agentr.build.export.export_rows`.
 
     Raises:
-        DataError: The run has no such round, the round has no rows or trees, or the format is unknown or has no place for them.
+        DataError: The run has no such round, the round has no rows or trees, or the format is unknown or has no place
+            for them.
     """
     run = agentr.open(run_dir)
     if not 0 <= round_ < len(run.rounds):
@@ -46,8 +47,12 @@ def export(run_dir: Path, round_: int, kind: str, out: Path, *, per_turn: bool =
     if kind not in FORMATS:
         raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join((*FORMATS, TREES))}.")
     if ROLLOUTS in here.stages():
-        hint = f"They are read from Python: agentr.open({str(run_dir)!r}).rounds[{round_}].rollouts.steps[1].dataset.rows"
-        raise DataError(f"round {round_} trained online: its rows have advantages, which no format has a place for", hint=hint)
+        hint = (
+            f"They are read from Python: agentr.open({str(run_dir)!r}).rounds[{round_}].rollouts.steps[1].dataset.rows"
+        )
+        raise DataError(
+            f"round {round_} trained online: its rows have advantages, which no format has a place for", hint=hint
+        )
     make_place(out)
     rows = here[DATASET].rows
     return export_rows(out, rows, None if kind == "trl" else codec_of(run), kind, per_turn=per_turn, find=_finder(run))
@@ -63,7 +68,9 @@ def _trees(here: RunRound) -> Iterator[Tree]:
     """Yields the trees of all stages of exploration; of a stage that another one includes, those of the other."""
     stages = [stage for stage in here.exploration().values() if stage.sealed]
     if not stages:
-        raise DataError(f"{here.run.path} has no trees of round {here.number}", hint=f"Go on with 'agentr resume {here.run.path}'.")
+        raise DataError(
+            f"{here.run.path} has no trees of round {here.number}", hint=f"Go on with 'agentr resume {here.run.path}'."
+        )
     included = {stage.summary.includes for stage in stages}
     for stage in stages:
         if stage.name not in included:

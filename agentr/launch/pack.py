@@ -33,7 +33,8 @@ from agentr.store.seal import SEAL, SPARE, hash_of, read_checked
 #: What an archive leaves out: what a restart makes again or nobody needs.
 LEFT_OUT = (*(pattern for pattern in SPARE if pattern != SEAL), "logs", "tracking", "token")
 
-#: How much larger than an archive its files may be, but for the bytes of a small one; and what each of them counts at least.
+#: How much larger than an archive its files may be, but for the bytes of a small one; and what each of them counts at
+#: least.
 RATIO, _SMALL, _BLOCK = 100, 64 << 20, 4096
 
 #: What is read whole or not at all.
@@ -119,7 +120,9 @@ def unpack(archive: Path, out: Path, *, any_size: bool = False) -> Path:
             disk.rename(found[0], target)
             return target
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
-        raise DataError(f"{archive} is no archive of a run, or damaged: {error}", hint="Make it with 'agentr pack RUN'.") from error
+        raise DataError(
+            f"{archive} is no archive of a run, or damaged: {error}", hint="Make it with 'agentr pack RUN'."
+        ) from error
 
 
 class _Counted:
@@ -137,7 +140,9 @@ class _Counted:
         self._left -= size
         if self._left < 0:
             hint = "If it is from somebody you know, say --any-size."
-            raise DataError(f"{self._name} becomes more than {RATIO} times as large as it is, or too many files", hint=hint)
+            raise DataError(
+                f"{self._name} becomes more than {RATIO} times as large as it is, or too many files", hint=hint
+            )
 
 
 def extract(tar: tarfile.TarFile, folder: Path, name: Path, spend: Callable[[int], None] = lambda size: None) -> None:
@@ -146,8 +151,8 @@ def extract(tar: tarfile.TarFile, folder: Path, name: Path, spend: Callable[[int
     Python's own filters for this came with 3.11.4; Debian 12 has 3.11.2.
 
     Raises:
-        DataError: The archive holds something else, twice the same name, or a name or a link that leads outside. Members before it are
-            written.
+        DataError: The archive holds something else, twice the same name, or a name or a link that leads outside.
+            Members before it are written.
     """
     for entry in tar:
         place = folder / entry.name
@@ -165,7 +170,9 @@ def extract(tar: tarfile.TarFile, folder: Path, name: Path, spend: Callable[[int
                 with place.open("xb") as file:  # never through a link that was there before
                     shutil.copyfileobj(data, file)
             else:
-                raise DataError(f"{name} is refused: its member {entry.name!r} is neither a file, nor a folder, nor a symbolic link")
+                raise DataError(
+                    f"{name} is refused: its member {entry.name!r} is neither a file, nor a folder, nor a symbolic link"
+                )
         except (FileExistsError, NotADirectoryError) as error:
             raise DataError(f"{name} is refused: its member {entry.name!r} comes twice") from error
 
@@ -173,7 +180,9 @@ def extract(tar: tarfile.TarFile, folder: Path, name: Path, spend: Callable[[int
 def _files(root: Path) -> Iterator[str]:
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root)
-        if (path.is_file() or path.is_symlink()) and not any(fnmatch(part, pattern) for part in name.parts for pattern in LEFT_OUT):
+        if (path.is_file() or path.is_symlink()) and not any(
+            fnmatch(part, pattern) for part in name.parts for pattern in LEFT_OUT
+        ):
             yield name.as_posix()
 
 

@@ -64,7 +64,9 @@ def find_place(path: Path, stage: str, key: str, node: int) -> Place:
         raise ConfigError("say which tree", hint="Give --tree KEY; 'agentr ui' lists them.")
     trees = run.stage(stage) if stage else run.last_trees(key)
     if not isinstance(trees, Trees):
-        raise ConfigError(f"the stage {stage} holds no trees", hint="Name a stage of trees, such as --stage rounds/01/collect.")
+        raise ConfigError(
+            f"the stage {stage} holds no trees", hint="Name a stage of trees, such as --stage rounds/01/collect."
+        )
     tree = trees[key]
     if not 0 <= node < len(tree.nodes):
         raise ConfigError(f"the tree {key!r} has no node {node}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")

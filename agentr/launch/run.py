@@ -80,7 +80,8 @@ def opened(
     """An experiment whose run directory belongs to this process while the block runs.
 
     Args:
-        services: What runs already, from ``serving``; by default the experiment has its own, and they end with the block.
+        services: What runs already, from ``serving``; by default the experiment has its own, and they end with the
+            block.
         again: What goes on with it when it was stopped, if it is no whole experiment.
 
     Raises:
@@ -89,7 +90,9 @@ def opened(
     config, folder = plan.config, run_dir(plan.config.run)
     require(config.tracking)
     if not again and Layout(folder).search.exists():
-        raise RunError(f"{folder} holds a search from a turn, and no experiment", hint="'agentr search' goes on with it.")
+        raise RunError(
+            f"{folder} holds a search from a turn, and no experiment", hint="'agentr search' goes on with it."
+        )
     store = RunStore(folder, reporter.say, config.cluster.lease_s)
     restored = partial(restore, store, plan.identity, config.run.mirror, reporter.task, allow_change=allow_change)
     store.open(plan.identity, allow_change=allow_change, restore=restored)
@@ -114,15 +117,20 @@ def opened(
                     raise
                 raise ours from error
     except (SystemExit, KeyboardInterrupt):
-        reporter.say(f"stopped; what is finished is kept. Go on with: {again or f'agentr resume {store.root}'}", "yellow")
+        reporter.say(
+            f"stopped; what is finished is kept. Go on with: {again or f'agentr resume {store.root}'}", "yellow"
+        )
         raise
     finally:
         store.close()
 
 
 @contextmanager
-def mirrored(run: RunConfig, identity: Identity, store: RunStore, reporter: Reporter, *, allow_change: bool = False) -> Iterator[None]:
-    """Mirrors a run while the block runs, and waits for the mirror at its end; not if the block was left to end the process.
+def mirrored(
+    run: RunConfig, identity: Identity, store: RunStore, reporter: Reporter, *, allow_change: bool = False
+) -> Iterator[None]:
+    """Mirrors a run while the block runs, and waits for the mirror at its end; not if the block was left to end the
+    process.
 
     After an error it waits only as long as the mirror works.
     """
@@ -171,18 +179,27 @@ def tracked(trackers: Sequence[str], store: RunStore, reporter: Reporter) -> Ite
             raise
         finally:
             if left := tracking.finish(wait_s):
-                reporter.say(f"not told everything yet: {', '.join(left)}. The next start of the run tells them.", "yellow")
+                reporter.say(
+                    f"not told everything yet: {', '.join(left)}. The next start of the run tells them.", "yellow"
+                )
 
 
 def _await(mirror: Mirror, run: RunConfig, reporter: Reporter, *, patient: bool) -> None:
     with reporter.task(f"mirroring to {run.mirror}") as update:
         left = mirror.finish(run.mirror_wait_s, update, patient=patient)
     if left:
-        reporter.say(f"not mirrored to {run.mirror}: {', '.join(left)}. The next start of the run mirrors it.", "yellow")
+        reporter.say(
+            f"not mirrored to {run.mirror}: {', '.join(left)}. The next start of the run mirrors it.", "yellow"
+        )
 
 
 def run(
-    plan: Plan, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None, only: Collection[str] = ()
+    plan: Plan,
+    reporter: Reporter,
+    *,
+    allow_change: bool = False,
+    services: Services | None = None,
+    only: Collection[str] = (),
 ) -> RunSummary:
     """Runs a whole experiment, or what is left of it, and reports. For ``services`` see `opened`.
 
@@ -239,7 +256,8 @@ def codec_of(run: Run) -> ChatCodec:
 
 
 def decoder(run: Run) -> Callable[[Sequence[int]], str] | None:
-    """Returns what makes text of token ids, special tokens included; None if the run has no model, or it is elsewhere now."""
+    """Returns what makes text of token ids, special tokens included; None if the run has no model, or it is elsewhere
+    now."""
     try:
         tokenizer = load_tokenizer(run.model)
     except (DataError, ModelError):

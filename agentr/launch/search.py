@@ -1,7 +1,8 @@
 """Searches on from a turn of a stored tree, with any policy of its run, as a small run of its own.
 
-In its directory the policy is the model, and ``rounds/01/collect`` holds one tree. That tree begins with the stored turns, token by token,
-and is searched below the last of them; the run that it came from is only read. ``search.json`` says which turn it was, and which policy.
+In its directory the policy is the model, and ``rounds/01/collect`` holds one tree. That tree begins with the stored
+turns, token by token, and is searched below the last of them; the run that it came from is only read. ``search.json``
+says which turn it was, and which policy.
 """
 
 from __future__ import annotations
@@ -128,7 +129,9 @@ def search(planned: Search, reporter: Reporter, services: Services | None = None
         if not experiment.store.sealed(STAGE):
             urls, token = experiment.services.collecting.environment()
             with reporter.task(f"replaying {len(place.turns)} turns in {config.env.name}"):
-                asyncio.run(_replay(place, AgentSettings.of(config), connect(config.env, urls, token), experiment.codec))
+                asyncio.run(
+                    _replay(place, AgentSettings.of(config), connect(config.env, urls, token), experiment.codec)
+                )
         work = Grow(UCT(config.method.search), Given(tuple(place.turns)))  # type: ignore[attr-defined]
         forest = experiment.trees(STAGE, work, policy, experiment.plan.seed(1), lambda: [place.tree.task])
         return forest.read(place.tree.task.key)
@@ -147,7 +150,10 @@ async def _replay(place: Place, settings: AgentSettings, env: EnvClient, codec: 
         begun, _ = await agent.start(tree.task, tree.seed)
         for told, recorded in zip(begun.messages, tree.messages, strict=False):  # one more or less is found below
             if told != recorded:
-                message = f"the task {tree.task.id!r} opens otherwise now: recorded {recorded.content!r}, now {told.content!r}"
+                message = (
+                    f"the task {tree.task.id!r} opens otherwise now: recorded {recorded.content!r}, now "
+                    f"{told.content!r}"
+                )
                 raise DataError(message, hint=_OTHER)
         if (begun.messages, begun.prompt_ids, begun.hiding) != (tree.messages, tree.prompt_ids, tree.hiding):
             raise DataError(f"the opening of task {tree.task.id!r} has other tokens now than in the tree", hint=_OTHER)
@@ -156,20 +162,26 @@ async def _replay(place: Place, settings: AgentSettings, env: EnvClient, codec: 
         await env.aclose()
 
 
-_OTHER = "The environment, its options, the prompt or the chat template are others than when the tree was grown; leave them as they were."
+_OTHER = (
+    "The environment, its options, the prompt or the chat template are others than when the tree was grown; leave them "
+    "as they were."
+)
 
 
-# what is checked before ------------------------------------------------------------------------------------------------
+# what is checked before -----------------------------------------------------------------------------------------------
 
 
 def _configured(place: Place, policy: StoredPolicy, name: str, out: Path, overrides: Sequence[str]) -> Config:
     """The configuration of the tree's round with the policy as its model, on as few parts as one tree needs.
 
-    Its method is the default one, which searches by UCT, with the search settings of the run's own if that has such ones.
+    Its method is the default one, which searches by UCT, with the search settings of the run's own if that has such
+    ones.
     """
     for key in (override.partition("=")[0] for override in overrides):
         if key in _SAID:
-            raise ConfigError(f"{key} is not for a search to set", hint=f"Say {_SAID[key]}." if _SAID[key] else "A search is UCT's.")
+            raise ConfigError(
+                f"{key} is not for a search to set", hint=f"Say {_SAID[key]}." if _SAID[key] else "A search is UCT's."
+            )
     own, method = place.config, find_method("").Config()
     if isinstance(found := getattr(own.method, "search", None), UCTConfig):
         method.search = found  # type: ignore[attr-defined]
@@ -200,13 +212,18 @@ def _check_environment(env: EnvConfig) -> None:
         raise ConfigError(str(error), hint="See `agentr list environments`.") from error
     if not known.available:
         lacks = known.fault or "; ".join(f"{missing.name}: {missing.how}" for missing in known.missing)
-        raise ConfigError(f"the environment {known.name} cannot be used here: {lacks}", hint="See `agentr list environments`.")
+        raise ConfigError(
+            f"the environment {known.name} cannot be used here: {lacks}", hint="See `agentr list environments`."
+        )
 
 
 def _check_outside(out: Path, run: Path) -> None:
     for folder in (out, *out.parents):
         if folder == run or (folder != out and Layout(folder).config.is_file() and Layout(folder).manifest.is_file()):
-            raise RunError(f"{out} is in the run {folder}", hint="A search is kept outside of runs: name another folder with --out.")
+            raise RunError(
+                f"{out} is in the run {folder}",
+                hint="A search is kept outside of runs: name another folder with --out.",
+            )
 
 
 def _check_free(out: Path, about: dict[str, Any], config: Config) -> None:
@@ -218,7 +235,9 @@ def _check_free(out: Path, about: dict[str, Any], config: Config) -> None:
         raise RunError(f"{out} holds something else than a search", hint=hint)
     stored = read_json(Layout(out).search)
     changes = [
-        f"{key}: {stored.get(key)} -> {about[key]}" for key in ("run", "stage", "tree", "turn", "weights") if stored.get(key) != about[key]
+        f"{key}: {stored.get(key)} -> {about[key]}"
+        for key in ("run", "stage", "tree", "turn", "weights")
+        if stored.get(key) != about[key]
     ]
     if not changes and Layout(out).config.is_file():
         changes = Identity.of(config).changes(read_config(out))
@@ -226,7 +245,7 @@ def _check_free(out: Path, about: dict[str, Any], config: Config) -> None:
         raise RunError(f"{out} holds another search: {'; '.join(changes[:3])}", hint=hint)
 
 
-# what came of it -------------------------------------------------------------------------------------------------------
+# what came of it ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -236,7 +255,8 @@ class FoundTurn:
     Attributes:
         ended: Finished paths below it.
         solved: Those of them that succeeded.
-        best: The finished path with the highest return, from this turn on; of equal ones the shortest. Empty if none is finished.
+        best: The finished path with the highest return, from this turn on; of equal ones the shortest. Empty if none is
+            finished.
     """
 
     turn: Node
@@ -256,7 +276,9 @@ def branches(tree: Tree, node: int) -> list[FoundTurn]:
     found = []
     for child, paths in below.items():
         best = max(paths, key=lambda path: (path[-1].reward, -len(path)), default=[])
-        found.append(FoundTurn(tree.nodes[child], len(paths), sum(path[-1].outcome is Outcome.SUCCESS for path in paths), best))
+        found.append(
+            FoundTurn(tree.nodes[child], len(paths), sum(path[-1].outcome is Outcome.SUCCESS for path in paths), best)
+        )
     return sorted(found, key=lambda branch: (-branch.turn.visits, -branch.turn.mean, branch.turn.id))
 
 

@@ -26,7 +26,8 @@ def serve(plan: Plan, reporter: Reporter, token: str = "") -> None:
     """Runs the environment servers of a configuration until this process is ended.
 
     Args:
-        token: That clients must have; by default that of the environment, or a new one, which is written below the run directory.
+        token: That clients must have; by default that of the environment, or a new one, which is written below the run
+            directory.
 
     Raises:
         InfraError: They do not start, or none is left.

@@ -1,7 +1,7 @@
 """Runs as jobs of a Ray cluster elsewhere: submitted, followed, stopped, by their run directory.
 
-The working folder travels along, secrets too, but by a way of their own: what is in a job's environment or its command line can be read
-in the dashboard.
+The working folder travels along, secrets too, but by a way of their own: what is in a job's environment or its command
+line can be read in the dashboard.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ JOBS = ("experiment", "check", "environments", "smoke")
 #: Key of a job's metadata that holds the run directory.
 RUN = "agentr_run"
 _LIVE = ("PENDING", "RUNNING")
-#: The Python that Ray runs on is found by a library that the job's parent process has loaded: the job's PATH may lead to another one.
+#: The Python that Ray runs on is found by a library that the job's parent process has loaded: the job's PATH may lead
+#: to another one.
 _FIND_PYTHON = (
     "so=$(grep -m1 -o '/[^ ]*/ray/_raylet.so' /proc/$PPID/maps); python=${so%/lib/python*}/bin/python; "
     '[ -x "$python" ] || python=$(command -v python || command -v python3); '
     'lacks=$("$python" -c "import agentr.cli, ray_jobs" 2>&1) || { '
     'echo "error: the Python of this cluster, $python, cannot import agentr: $(echo "$lacks" | tail -1)" >&2; '
-    'echo "Install agentr with its packages there, on every node, or start Ray from an environment that has it." >&2; exit 1; }; '
+    'echo "Install agentr with its packages there, on every node, or start Ray from an environment that has it." >&2; '
+    "exit 1; }; "
 )
 
 
@@ -68,7 +70,8 @@ def _prepare_ray() -> None:
         or os.environ.get("RAY_AUTH_TOKEN_PATH")
         or Path("~/.ray/auth_token").expanduser().exists()
     ):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported, which takes a token only where it is told so
+        # read when Ray is imported, which takes a token only where it is told so
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     for handler in logging.getLogger(ray.__name__).handlers:
@@ -102,8 +105,8 @@ class Cluster:
     def _unreachable(self, error: Exception) -> InfraError:
         text = quoted(first_line(error))
         hint = (
-            "Is it up, and may this machine reach its dashboard? If it uses token authentication, set RAY_AUTH_TOKEN or "
-            "RAY_AUTH_TOKEN_PATH to its token. Nothing was submitted."
+            "Is it up, and may this machine reach its dashboard? If it uses token authentication, set RAY_AUTH_TOKEN "
+            "or RAY_AUTH_TOKEN_PATH to its token. Nothing was submitted."
         )
         return InfraError(f"the cluster at {self.address} cannot be used: {text}", hint=hint)
 
@@ -161,7 +164,8 @@ class Cluster:
             async for part in self._client.tail_job_logs(job_id):
                 new = part[skip:]
                 skip = max(0, skip - len(part))
-                first = not seen and new.startswith("Running entrypoint for job")  # how Ray begins: the command that we made
+                # how Ray begins: the command that we made
+                first = not seen and new.startswith("Running entrypoint for job")
                 seen += len(new)
                 write(new.partition("\n")[2] if first else new)
 
@@ -177,7 +181,9 @@ class Cluster:
                 failures += 1
                 gone = "does not exist" in str(error)
                 if gone or failures > 10:
-                    what = "is another one now, without this job" if gone else f"does not answer any more: {quoted(error)}"
+                    what = (
+                        "is another one now, without this job" if gone else f"does not answer any more: {quoted(error)}"
+                    )
                     hint = "The job may go on. If the head died, submit the same run again: it continues where it was."
                     raise InfraError(f"the cluster at {self.address} {what}", hint=hint) from error
             time.sleep(min(2.0 * (failures + 1), 10.0))
@@ -234,14 +240,19 @@ def submit(
     check_folder(folder)
     inside = (folder / config).resolve()
     if not inside.is_relative_to(folder):
-        raise ConfigError(f"{config} is not in {folder}, which is what travels to the cluster", hint="Say --working-dir, or copy it.")
+        raise ConfigError(
+            f"{config} is not in {folder}, which is what travels to the cluster", hint="Say --working-dir, or copy it."
+        )
     cluster = Cluster(address)
     live = [found for found in cluster.jobs(run) if found.live and job != "check"]
     if live:
         say(f"{live[-1].id} works on {run} already: its output follows")
         job_id = live[-1].id
     else:
-        values = {**{name: value.reveal() for name, value in secrets_of(checked).items()}, **environment(checked.tracking)}
+        values = {
+            **{name: value.reveal() for name, value in secrets_of(checked).items()},
+            **environment(checked.tracking),
+        }
         entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *overrides], cluster, values)
         job_id = cluster.start(f"{job}-{checked.run.name}", run, entry, folder, Places.of(checked).labels[Role.driver])
         say(f"submitted {job_id} for {run}")
@@ -255,13 +266,17 @@ def submit(
         say(f"Stop it with: agentr stop {run} --address {cluster.address}")
         raise
     if status != "SUCCEEDED":
-        hint = f"Mend the cause and say the same again: it continues. All of its output: agentr logs {run} --address {cluster.address}"
+        hint = (
+            f"Mend the cause and say the same again: it continues. All of its output: agentr logs {run} --address "
+            f"{cluster.address}"
+        )
         raise RunError(f"{job_id} ended as {status}: {cluster.message(job_id)}", hint=hint)
     return status
 
 
 def check_folder(folder: Path) -> int:
-    """Checks that a folder is a project that can travel, and returns its size in bytes, without what its ignore files name.
+    """Checks that a folder is a project that can travel, and returns its size in bytes, without what its ignore files
+    name.
 
     Raises:
         ConfigError: It is not.
@@ -276,7 +291,10 @@ def check_folder(folder: Path) -> int:
         if size > LARGEST_BYTES:
             named = f"{largest[0]} ({largest[1] / 2**20:.1f} MiB)"
             hint = f"Name what is not needed in .gitignore or .rayignore. The largest file so far is {named}."
-            raise ConfigError(f"{folder} holds more than {LARGEST_BYTES / 2**20:.0f} MiB, which would be sent to the cluster", hint=hint)
+            raise ConfigError(
+                f"{folder} holds more than {LARGEST_BYTES / 2**20:.0f} MiB, which would be sent to the cluster",
+                hint=hint,
+            )
     return size
 
 
@@ -302,7 +320,9 @@ def _travelling(folder: Path) -> Iterator[tuple[str, int]]:
 def _run_dir(run: RunConfig) -> str:
     if not Path(run.dir).is_absolute():
         hint = "Give an absolute path that every node can reach: run.dir=/shared/runs/NAME"
-        raise ConfigError(f"run.dir = {run.dir!r} is relative, and the cluster has other folders than this machine", hint=hint)
+        raise ConfigError(
+            f"run.dir = {run.dir!r} is relative, and the cluster has other folders than this machine", hint=hint
+        )
     return run.dir
 
 
@@ -324,7 +344,9 @@ def resolve_job(cluster: Cluster, run: str) -> Job:
     found = cluster.jobs(run)
     if not found:
         there = sorted({job.run for job in cluster.jobs()})
-        raise ConfigError(f"no job of {cluster.address} works or worked on {run}", hint=f"Runs there: {', '.join(there) or 'none'}.")
+        raise ConfigError(
+            f"no job of {cluster.address} works or worked on {run}", hint=f"Runs there: {', '.join(there) or 'none'}."
+        )
     return next((job for job in reversed(found) if job.live), found[-1])
 
 

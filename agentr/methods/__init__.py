@@ -1,4 +1,5 @@
-"""The methods, a folder each, over the common pipeline. One is found by its ``METHOD = ItsClass``, and goes with its folder.
+"""The methods, a folder each, over the common pipeline.
+One is found by its ``METHOD = ItsClass``, and goes with its folder.
 
 A method elsewhere is named by its file: ``method: {type: best_of_n.py}`` (docs/add_a_method.md).
 """
@@ -53,7 +54,11 @@ def find_method(type: str) -> type[Method]:
     name = type or next((name for name, method in methods().items() if method.default), "")
     if name not in methods():
         near = difflib.get_close_matches(name, methods(), n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Methods: {', '.join(methods())}; or a Python file (docs/add_a_method.md)."
+        hint = (
+            f"Did you mean {near[0]!r}?"
+            if near
+            else f"Methods: {', '.join(methods())}; or a Python file (docs/add_a_method.md)."
+        )
         raise ConfigError(f"method.type = {name!r} is not known", hint=hint)
     return methods()[name]
 
@@ -75,8 +80,16 @@ def methods_of(plan: Plan) -> list[Method]:
     return [method_of(each.method) for each in plan.rounds]
 
 
-def read(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Reading:
-    """Reads and checks a configuration; see ``agentr.config.load.load``. One that a run has stored is that run's to go on with.
+def read(
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    base: Path | None = None,
+    *,
+    files: bool = True,
+    whole: bool = False,
+) -> Reading:
+    """Reads and checks a configuration; see ``agentr.config.load.load``.
+    One that a run has stored is that run's to go on with.
 
     Raises:
         Untrusted: It is that of a run that may not be gone on with here.
@@ -89,7 +102,14 @@ def read(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     return loading.load(path, overrides, base, find=find_method, files=files, whole=whole)
 
 
-def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Config:
+def load(
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    base: Path | None = None,
+    *,
+    files: bool = True,
+    whole: bool = False,
+) -> Config:
     """Returns the configuration that ``read`` reads."""
     return read(path, overrides, base, files=files, whole=whole).config
 
@@ -97,16 +117,22 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
 @cache
 def _from_file(path: Path) -> type[Method]:
     if not path.is_file():
-        raise ConfigError(f"method.type: there is no file {path}", hint="Give a path relative to the configuration file.")
+        raise ConfigError(
+            f"method.type: there is no file {path}", hint="Give a path relative to the configuration file."
+        )
     module = _executed(path)
     method = getattr(module, "METHOD", None)
     if not (isinstance(method, type) and issubclass(method, Method)):
-        raise ConfigError(f"{path} says no METHOD = ItsClass, a subclass of agentr.rounds.method.Method", hint="See docs/add_a_method.md.")
+        raise ConfigError(
+            f"{path} says no METHOD = ItsClass, a subclass of agentr.rounds.method.Method",
+            hint="See docs/add_a_method.md.",
+        )
     return method
 
 
 def _executed(path: Path) -> ModuleType:
-    """A module of the file. Its name says that its classes travel to other processes by value: they cannot import it."""
+    """A module of the file.
+    Its name says that its classes travel to other processes by value: they cannot import it."""
     name = f"{BY_VALUE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

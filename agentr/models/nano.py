@@ -1,8 +1,8 @@
 """The nano model: 1.6 million parameters that read and copy, the policy of the demo on a CPU.
 
-A Llama with a tokenizer of its own, in which the name of an item is one token, so that looking up a recipe is one step of attention. It
-knows how to find a line and copy from it, which so small a model does not learn within a demo's minutes, and no recipe, goal or game.
-``weights/nano/README.md`` says how it was made.
+A Llama with a tokenizer of its own, in which the name of an item is one token, so that looking up a recipe is one step
+of attention. It knows how to find a line and copy from it, which so small a model does not learn within a demo's
+minutes, and no recipe, goal or game. ``weights/nano/README.md`` says how it was made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The model card of a checkpoint: ``README.md`` in its folder, as Hugging Face reads it.
 
-A card says what the run knows: it is written when the policy was measured, and again by every report. It is a reading of the run and
-part of no seal, so it never changes a stage. The same run gives the same card: it holds no time of day and no path of a machine.
+A card says what the run knows: it is written when the policy was measured, and again by every report. It is a reading
+of the run and part of no seal, so it never changes a stage. The same run gives the same card: it holds no time of day
+and no path of a machine.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Source:
 
 
 def write_cards(run: Run) -> list[Path]:
-    """Writes the cards of all checkpoints of a run that are there, and returns their files. A file that is sealed stays as it is.
+    """Writes the cards of all checkpoints of a run that are there, and returns their files.
+    A file that is sealed stays as it is.
 
     Raises:
         DataError: The run has no stage yet.
@@ -77,7 +79,8 @@ def _write(run: Run, summary: RunSummary, arm: RunRound) -> Path | None:
     if not isinstance(trained, Training) or not trained.sealed or not (trained.model / "config.json").is_file():
         return None
     file = trained.model / CARD
-    if file.relative_to(trained.path).as_posix() in trained.record.files:  # of a model's own files, copied before there were cards
+    # of a model's own files, copied before there were cards
+    if file.relative_to(trained.path).as_posix() in trained.record.files:
         return None
     text = card(run, summary, arm).encode()
     if not file.exists() or file.read_bytes() != text:
@@ -92,7 +95,11 @@ def card(run: Run, summary: RunSummary, arm: RunRound) -> str:
         summary: Of the run.
     """
     environment = Environment(
-        loader=PackageLoader("agentr.observe", "."), finalize=_markdown, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("agentr.observe", "."),
+        finalize=_markdown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     typed(Config, run.config, str(run.layout.config))
     config, trained = _merged(plain(Config()), run.config), arm.train
@@ -123,10 +130,11 @@ def card(run: Run, summary: RunSummary, arm: RunRound) -> str:
 
 
 def recipe(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns what says what a run is, of its configuration: without what has its default value, where and how fast it ran, and with the
-    last names alone of what lay on the machine."""
+    """Returns what says what a run is, of its configuration: without what has its default value, where and how fast it
+    ran, and with the last names alone of what lay on the machine."""
     found = _without_defaults(config, plain(Config()), "")
-    if config["trainer"]["use_gpu"] and config["policy"]["engines"] > 1:  # workers may need an engine each beside them: trainer.share
+    # workers may need an engine each beside them: trainer.share
+    if config["trainer"]["use_gpu"] and config["policy"]["engines"] > 1:
         found.setdefault("policy", {})["engines"] = config["policy"]["engines"]
     return {"run": {"name": config["run"]["name"], **found.pop("run", {})}, **found}
 
@@ -164,14 +172,16 @@ def _merged(defaults: Any, values: Any) -> Any:
 
 
 def _sources(run: Run, stage: str) -> tuple[list[Source], str]:
-    """What a checkpoint and those that it goes on from were trained on, the first one first; and the stage that the first one goes on from,
-    empty if that is not known."""
+    """What a checkpoint and those that it goes on from were trained on, the first one first; and the stage that the
+    first one goes on from, empty if that is not known."""
     found: list[Source] = []
     records = run.records()
     while (place := stage_of(stage)) is not None and stage in records:
         arm = RunRound(run, place[0])
         own = RunRound(run, WARM_START if place[0] == CONTROL else place[0])
-        rows = summary_of(own.stages().get(DATASET), DatasetSummary).kinds or {"rows": records[stage].summary.get("rows", 0)}
+        rows = summary_of(own.stages().get(DATASET), DatasetSummary).kinds or {
+            "rows": records[stage].summary.get("rows", 0)
+        }
         explored = [one.summary for one in arm.exploration().values()]
         found.append(
             Source(
@@ -262,7 +272,9 @@ def _front(config: dict[str, Any], summary: RunSummary, arm: ArmSummary, licence
     result = {
         "task": {"type": "reinforcement-learning", "name": "acting in an environment"},
         "dataset": {"type": name, "name": f"{name}, held-out tasks", "split": split},
-        "metrics": [{"type": "success", "name": "held-out success, %", "value": round(100 * arm.evaluation.success.mean, 1)}],
+        "metrics": [
+            {"type": "success", "name": "held-out success, %", "value": round(100 * arm.evaluation.success.mean, 1)}
+        ],
     }
     return {**told, "model-index": [{"name": f"{summary.name}, {arm.title}", "results": [result]}]}
 

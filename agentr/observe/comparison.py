@@ -52,7 +52,8 @@ class ComparedPoint:
     """A policy of one method, over all its seeds.
 
     Attributes:
-        success: Held-out success over all seeds and tasks; the interval is over problems, each with all its tasks and seeds.
+        success: Held-out success over all seeds and tasks; the interval is over problems, each with all its tasks and
+            seeds.
         by_seed: Mean success of each seed.
         calls: LLM calls of exploration up to this policy, mean of the seeds.
         tokens: Tokens generated in those calls.
@@ -92,8 +93,10 @@ class Comparison:
 
     Attributes:
         points: Policies in order, by label.
-        last: Of each label the evaluation of its last policy, which all its finished seeds have, or all begun ones if none is finished.
-        differences: Success of each label's last policy less that of each other's, by both labels, paired by task and seed.
+        last: Of each label the evaluation of its last policy, which all its finished seeds have, or all begun ones if
+            none is finished.
+        differences: Success of each label's last policy less that of each other's, by both labels, paired by task and
+            seed.
         tasks: The held-out tasks under these policies.
         failed: Runs that could not be finished, and why.
     """
@@ -150,7 +153,9 @@ def read_plan(folder: Path, problems: list[PageProblem] | None = None) -> list[C
         return [line(folder, label, seed) for label, seed in planned(folder)]
     runs = read_or([], lambda: planned(folder), problems, "the plan of the comparison")
     return [
-        read_or(empty := ComparedRun(label, seed, None), partial(line, folder, label, seed), problems, f"{empty.title},")
+        read_or(
+            empty := ComparedRun(label, seed, None), partial(line, folder, label, seed), problems, f"{empty.title},"
+        )
         for label, seed in runs
     ]
 
@@ -162,18 +167,22 @@ def line(folder: Path, label: str, seed: int) -> ComparedRun:
 
 
 def progress(lines: Sequence[ComparedRun]) -> list[dict[str, Any]]:
-    """Returns the progress of each run: label, seed, state, sealed stages and how many are planned (0 if that is not known), success by
-    policy."""
+    """Returns the progress of each run: label, seed, state, sealed stages and how many are planned (0 if that is not
+    known), success by policy."""
     found = []
     for line in lines:
         sealed = [record for record in line.run.records().values() if record.sealed] if line.run else []
-        success = [stage.summary.success for arm in (line.run.arms if line.run else []) if (stage := arm.measured) is not None]
+        success = [
+            stage.summary.success for arm in (line.run.arms if line.run else []) if (stage := arm.measured) is not None
+        ]
         stages = {"stages": len(sealed), "planned": len(line.run.planned()) if line.run else 0}
         found.append({"method": line.label, "seed": line.seed, "state": line.state, **stages, "success": success})
     return found
 
 
-def compare_runs(lines: Sequence[ComparedRun], failed: Mapping[str, str], problems: list[PageProblem] | None = None) -> Comparison:
+def compare_runs(
+    lines: Sequence[ComparedRun], failed: Mapping[str, str], problems: list[PageProblem] | None = None
+) -> Comparison:
     """Computes the comparison of runs, finished or not.
 
     Args:
@@ -237,16 +246,20 @@ def _points(by_seed: dict[int, RunSummary]) -> list[ComparedPoint]:
 
 
 def _until(summary: RunSummary, arm: Arm) -> list[ArmSummary]:
-    """Returns the arms whose work a policy needs: the warm start and the rounds up to it; for a control, the warm start and itself."""
+    """Returns the arms whose work a policy needs: the warm start and the rounds up to it; for a control, the warm start
+    and itself."""
     if arm == CONTROL:
         return [a for a in summary.arms if a.arm == arm or a.arm.kind is ArmKind.WARM_START]
     return [a for a in summary.arms if a.arm.kind is not ArmKind.CONTROL and a.arm.number <= arm.number]
 
 
 def _last(by_seed: dict[int, RunSummary]) -> dict[int, ArmSummary]:
-    """Returns the last policy, the control aside, that all finished runs of a method have, or all that have begun if none is finished."""
+    """Returns the last policy, the control aside, that all finished runs of a method have, or all that have begun if
+    none is finished."""
     runs = {seed: summary for seed, summary in by_seed.items() if summary.complete} or by_seed
-    measured = {seed: {a.arm: a for a in s.arms if a.arm != CONTROL and a.evaluation is not None} for seed, s in runs.items()}
+    measured = {
+        seed: {a.arm: a for a in s.arms if a.arm != CONTROL and a.evaluation is not None} for seed, s in runs.items()
+    }
     shared = set.intersection(*map(set, measured.values()))
     return {seed: arms[max(shared, key=lambda arm: arm.number)] for seed, arms in measured.items()} if shared else {}
 
@@ -277,12 +290,20 @@ def _differences(last: dict[str, dict[int, ArmSummary]]) -> dict[str, dict[str, 
     return found
 
 
-def _tasks(pooled: dict[str, tuple[dict[str, float], dict[str, str]]], labels: list[str], seeds: list[int]) -> list[ComparedTask]:
+def _tasks(
+    pooled: dict[str, tuple[dict[str, float], dict[str, str]]], labels: list[str], seeds: list[int]
+) -> list[ComparedTask]:
     named = {key.partition("/")[2]: problem for _, problems in pooled.values() for key, problem in problems.items()}
     found = []
     for task, problem in named.items():
-        by_seed = {seed: [pooled[label][0].get(f"{seed}/{task}") if label in pooled else None for label in labels] for seed in seeds}
-        known = [[value for scores in by_seed.values() if (value := scores[place]) is not None] for place in range(len(labels))]
+        by_seed = {
+            seed: [pooled[label][0].get(f"{seed}/{task}") if label in pooled else None for label in labels]
+            for seed in seeds
+        }
+        known = [
+            [value for scores in by_seed.values() if (value := scores[place]) is not None]
+            for place in range(len(labels))
+        ]
         found.append(ComparedTask(task, problem, [fmean(values) if values else None for values in known], by_seed))
     return found
 

@@ -14,15 +14,17 @@ from agentr.search.tree import Tree
 
 
 def ideal_prefill(trees: Iterable[Tree], block: int, samples: int = 1) -> int:
-    """Counts the prompt tokens that an engine with an unlimited prefix cache in blocks of ``block`` tokens computes for all expansions.
+    """Counts the prompt tokens that an engine with an unlimited prefix cache in blocks of ``block`` tokens computes for
+    all expansions.
 
-    Blocks are shared between nodes and between trees; decoded tokens are in the cache, too; at least one token of a prompt is always
-    computed. The trees are taken one after the other. If trees grow together, one may decode tokens that another would
-    prefill, and an engine can be up to a percent or so below this bound.
+    Blocks are shared between nodes and between trees; decoded tokens are in the cache, too; at least one token of a
+    prompt is always computed. The trees are taken one after the other. If trees grow together, one may decode tokens
+    that another would prefill, and an engine can be up to a percent or so below this bound.
 
     Args:
-        samples: Sequences that are decoded from each prompt. Only whole blocks can be shared, so each further sequence computes the
-            prompt's last, partial block again. With 1, that is left out: the bound that no engine with blocks can reach.
+        samples: Sequences that are decoded from each prompt. Only whole blocks can be shared, so each further sequence
+            computes the prompt's last, partial block again. With 1, that is left out: the bound that no engine with
+            blocks can reach.
     """
     cache = _BlockCache(block)
     total = 0

@@ -28,7 +28,8 @@ def evaluated(run: Run) -> list[tuple[str, Episodes]]:
 
 
 def first_and_last(run: Run) -> list[tuple[str, Episodes]]:
-    """Returns the evaluations of the first and of the last policy, the control aside: of a run that measured one policy, that alone."""
+    """Returns the evaluations of the first and of the last policy, the control aside: of a run that measured one
+    policy, that alone."""
     found = [policy for policy in evaluated(run) if policy[0] != CONTROL.title]
     return [found[0], found[-1]] if len(found) > 1 else found
 
@@ -40,7 +41,12 @@ def tasks(run: Run) -> dict[str, Any]:
     problems: list[PageProblem] = []
     for title, stage in stages:
         evaluation = read_or(None, lambda stage=stage: stage.evaluation, problems, f"the evaluation of {title}")
-        table = read_or({}, lambda stage=stage: stage.table(["key", "task", "depth"]).to_pydict(), problems, f"the episodes of {title}")
+        table = read_or(
+            {},
+            lambda stage=stage: stage.table(["key", "task", "depth"]).to_pydict(),
+            problems,
+            f"the episodes of {title}",
+        )
         named |= evaluation.problems if evaluation else {}
         scores.append(evaluation.per_task if evaluation else {})
         turns.append(dict(zip(table.get("key", []), table.get("depth", []), strict=True)))
@@ -66,7 +72,11 @@ def patterns(run: Run) -> dict[str, Any]:
     """Returns, by policy, what recurs in its held-out episodes and how many of those succeeded."""
     problems: list[PageProblem] = []
     found = [
-        (title, stage, read_or(None, lambda stage=stage: patterns_of(stage, len(stage)), problems, f"the episodes of {title}"))
+        (
+            title,
+            stage,
+            read_or(None, lambda stage=stage: patterns_of(stage, len(stage)), problems, f"the episodes of {title}"),
+        )
         for title, stage in evaluated(run)
     ]
     told = [{"title": title, "stage": stage.name, **recurs} for title, stage, recurs in found if recurs is not None]
@@ -90,7 +100,9 @@ def patterns_of(trees: Iterable[Tree], episodes: int) -> dict[str, Any]:
         "episodes": episodes,
         "read": len(read),
         "patterns": found,
-        "openings": [_pattern(said, "turns that open with it", where, len(read)) for said, where in often if len(where) > 1],
+        "openings": [
+            _pattern(said, "turns that open with it", where, len(read)) for said, where in often if len(where) > 1
+        ],
         "lengths": [[length, count, solved[length]] for length, count in sorted(lengths.items())],
         "outcomes": dict(Counter(str(path[-1].outcome) for _, path, _ in read).most_common()),
     }
@@ -127,8 +139,16 @@ _LIMITS = (Outcome.STEP_LIMIT, Outcome.CONTEXT_LIMIT)
 PATTERNS: tuple[tuple[str, str, Callable[[list[Node]], bool]], ...] = (
     ("repeated action", "one action three times or more", _repeats),
     ("stuck at the end", "the last three actions are the same", _stuck),
-    ("refused action", "an action that the environment did not understand or refused", lambda path: not all(turn.valid for turn in path)),
-    ("sentence said twice", "a turn that says one sentence twice", lambda path: any(said_twice(turn.answer) for turn in path)),
+    (
+        "refused action",
+        "an action that the environment did not understand or refused",
+        lambda path: not all(turn.valid for turn in path),
+    ),
+    (
+        "sentence said twice",
+        "a turn that says one sentence twice",
+        lambda path: any(said_twice(turn.answer) for turn in path),
+    ),
     ("reached the limit", "ended at the limit on actions or context", lambda path: path[-1].outcome in _LIMITS),
 )
 

@@ -49,7 +49,9 @@ def read_logs(root: Path, *, stage: str = "", task: str = "", level: str = "") -
         line
         for path in sorted(Layout(root).logs.glob("*.jsonl"))
         for line in _lines(path)
-        if _about(line.get("stage", ""), stage) and task in line.get("task", "") and levels.get(line["level"], least) >= least
+        if _about(line.get("stage", ""), stage)
+        and task in line.get("task", "")
+        and levels.get(line["level"], least) >= least
     ]
     return sorted(found, key=lambda line: line["time"])
 
@@ -61,7 +63,9 @@ def _about(name: str, wanted: str) -> bool:
 def shown(line: dict[str, Any]) -> str:
     """Returns a line for people: when, how bad, who, about what, what."""
     time = datetime.fromisoformat(line["time"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    about = " ".join([*([title_of(line["stage"])] if "stage" in line else []), *([line["task"]] if "task" in line else [])])
+    about = " ".join(
+        [*([title_of(line["stage"])] if "stage" in line else []), *([line["task"]] if "task" in line else [])]
+    )
     text = f"{time} {line['level']:<7} {line.get('role', '')}{f' [{about}]' if about else ''} {line['message']}"
     return text + (f"\n{line['exception']}" if "exception" in line else "")
 

@@ -1,7 +1,9 @@
-"""What cannot be read, as a page says it: a sentence and what to do. The only place that catches what goes wrong with an answer.
+"""What cannot be read, as a page says it: a sentence and what to do.
+The only place that catches what goes wrong with an answer.
 
-Runs may be damaged, half written, of another version, or gone since the page was opened. Readers name most of it by an ``AgentrError``;
-what the file system refuses is an ``OSError``; all else is damage that no reader foresaw or a defect of agentr, whose place is logged.
+Runs may be damaged, half written, of another version, or gone since the page was opened. Readers name most of it by an
+``AgentrError``; what the file system refuses is an ``OSError``; all else is damage that no reader foresaw or a defect
+of agentr, whose place is logged.
 """
 
 from __future__ import annotations
@@ -36,14 +38,20 @@ def problem_of(error: Exception, what: str = "") -> PageProblem:
     if isinstance(error, AgentrError):
         message, hint = error.message, error.hint or (_DOCTOR if what else "")
     elif isinstance(error, PermissionError):
-        message, hint = f"{error.filename} may not be read: {error.strerror}", "Ask for permission to read it; nothing else is needed."
+        message, hint = (
+            f"{error.filename} may not be read: {error.strerror}",
+            "Ask for permission to read it; nothing else is needed.",
+        )
     elif isinstance(error, FileNotFoundError | NotADirectoryError):
         message, hint = f"{error.filename} is gone", "Was it moved or deleted since the page was opened?"
     elif isinstance(error, OSError):
         message, hint = f"{error.filename or 'a file'} cannot be read: {error.strerror or error}", _DOCTOR
     else:
         _log.error("%s cannot be read", what or "an answer", exc_info=error)
-        message, hint = f"{type(error).__name__}: {first_line(error)[:300]}", f"{_DOCTOR} If nothing is, this is a defect of agentr."
+        message, hint = (
+            f"{type(error).__name__}: {first_line(error)[:300]}",
+            f"{_DOCTOR} If nothing is, this is a defect of agentr.",
+        )
         what = what or "this"
     return {"message": f"{what} cannot be read: {message}" if what else message, "hint": hint}
 

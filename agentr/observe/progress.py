@@ -1,4 +1,5 @@
-"""Shows the progress of long work: a bar on a terminal, a line now and then where there is none, and the same lines in the run's log."""
+"""Shows the progress of long work: a bar on a terminal, a line now and then where there is none, and the same lines in
+the run's log."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from agentr.store.files import read_json, write_json
 from agentr.store.layout import title_of
 from agentr.words import span
 
-#: Seconds between two lines where there is no terminal: at first, and at most. Between them it is a tenth of the time that has passed.
+#: Seconds between two lines where there is no terminal: at first, and at most. Between them it is a tenth of the time
+#: that has passed.
 LOG_EVERY_S, LOG_AT_LEAST_EVERY_S = 15.0, 300.0
 
 #: Seconds between two times that what is being done is kept in a file.
@@ -66,7 +68,13 @@ class Now:
     def words(self) -> str:
         """How far, how fast, how long still, and what else there is to say; empty if there is nothing yet."""
         unit = f" {self.unit}" if self.unit else ""
-        pace = "" if self.rate is None else f"{_number(self.rate)} a minute" if self.rate >= 1 else f"{_number(60 * self.rate)} an hour"
+        pace = (
+            ""
+            if self.rate is None
+            else f"{_number(self.rate)} a minute"
+            if self.rate >= 1
+            else f"{_number(60 * self.rate)} an hour"
+        )
         far = f"{_number(self.done)} of {_number(self.total)}{unit}" if self.total else ""
         left = "" if self.left_s is None else f"about {span(self.left_s)} left"
         return "; ".join(part for part in (", ".join(part for part in (far, pace, left) if part), self.details) if part)
@@ -142,7 +150,8 @@ class Reporter:
 
     @contextmanager
     def kept(self, path: Path) -> Iterator[None]:
-        """Also keeps what is being done in a file, for whoever looks from elsewhere (``read_now``), while the block runs."""
+        """Also keeps what is being done in a file, for whoever looks from elsewhere (``read_now``), while the block
+        runs."""
         before, self._now = self._now, path
         try:
             yield
@@ -161,7 +170,10 @@ class Reporter:
     @contextmanager
     def logged(self, path: Path) -> Iterator[None]:
         """Also writes to a file, behind what is there, while the block runs."""
-        before, self._log = self._log, Console(file=cast(IO[str], Cleaned(cast(TextIO, LogFile(path)))), soft_wrap=True, width=140)
+        before, self._log = (
+            self._log,
+            Console(file=cast(IO[str], Cleaned(cast(TextIO, LogFile(path)))), soft_wrap=True, width=140),
+        )
         try:
             yield
         finally:
@@ -188,7 +200,8 @@ class Reporter:
     def task(self, title: str, unit: str = "") -> Iterator[Update]:
         """Shows the progress of a piece of work while the block runs, and its duration at the end.
 
-        On a terminal a bar shows it. Where there is none a line says it now and then. The same lines are logged in both cases.
+        On a terminal a bar shows it. Where there is none a line says it now and then. The same lines are logged in both
+        cases.
 
         Args:
             title: The name of a stage, or other words.
@@ -219,8 +232,15 @@ class Reporter:
 
         if self.console.is_terminal:
             self.log(f"{title} ...")
-            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-            with Progress(*columns, TextColumn("{task.fields[words]}", markup=False), console=self.console, transient=True) as bars:
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TimeElapsedColumn(),
+            )
+            with Progress(
+                *columns, TextColumn("{task.fields[words]}", markup=False), console=self.console, transient=True
+            ) as bars:
                 bar = bars.add_task(title, total=None, words="")
 
                 def update(done: float, total: float, details: str) -> None:

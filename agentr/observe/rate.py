@@ -1,4 +1,5 @@
-"""How fast work gets on, and how long it will still take: from what was seen lately, and nothing before enough was seen."""
+"""How fast work gets on, and how long it will still take: from what was seen lately, and nothing before enough was
+seen."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from agentr.words import counted, span
 
 
 def describe_now(now: Now) -> str:
-    """Returns a line about what a driver is doing: which stage, how far, how fast, how long still, and when it said so."""
+    """Returns a line about what a driver is doing: which stage, how far, how fast, how long still, and when it said
+    so."""
     return f"{now.title}: {now.words or 'begun'} (said {span(time.time() - now.at)} ago)"
 
 
@@ -59,7 +60,10 @@ def describe_stage(record: StageRecord, records: Mapping[str, StageRecord]) -> s
             return f"optimiser steps {train.steps}" + (f", loss {' -> '.join(losses)}" if losses else "")
         case name if name in (EVAL, SELECTION, RECOVERY):
             measured = record.read(EvalSummary)
-            return f"success {100 * measured.success:.1f} % of {measured.tasks} tasks, {measured.steps:.1f} actions an episode"
+            return (
+                f"success {100 * measured.success:.1f} % of {measured.tasks} tasks, {measured.steps:.1f} actions an "
+                "episode"
+            )
     trees = record.read(TreeSummary)
     failed = f", failed {trees.failed}" if trees.failed else ""
     source = records.get(trees.includes or "")

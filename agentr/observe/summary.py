@@ -11,7 +11,19 @@ from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
 from agentr.read.run import Run, RunRound
 from agentr.read.stage import Episodes, Measured, Rollouts, Training, paid_once, summary_of
-from agentr.store.layout import CONTROL, DATASET, JUDGED, MODEL, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
+from agentr.store.layout import (
+    CONTROL,
+    DATASET,
+    JUDGED,
+    MODEL,
+    RECOVERY,
+    ROLLOUTS,
+    SHORTENED,
+    TRAIN,
+    WARM_START,
+    Arm,
+    ArmKind,
+)
 from agentr.store.summaries import DatasetSummary, ModelSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
 
@@ -20,7 +32,8 @@ from agentr.types import Cost
 class Sharing:
     """What the rollouts of online training had in common, and so cost once.
 
-    Independent rollouts draw and carry out every turn; branches without copies of states draw what is new and carry out every turn again.
+    Independent rollouts draw and carry out every turn; branches without copies of states draw what is new and carry out
+    every turn again.
 
     Attributes:
         turns: Of all rollouts, each counted whole.
@@ -52,7 +65,8 @@ class ArmSummary:
         seconds: Seconds by stage, in the order in which the stages ran.
         training: Summary of its training, if it was trained.
         curve: Its logged steps of training.
-        steps: Of online training, what there is to say of each step; ``validation`` is the success after it, where that was measured.
+        steps: Of online training, what there is to say of each step; ``validation`` is the success after it, where that
+            was measured.
         sharing: Of online training, what its rollouts had in common.
         flywheel: Of ET-Agent, what came of its operators, and of asking.
         context: Turns in its rows that were chosen not to be learnt, by reason.
@@ -154,10 +168,15 @@ def summarise(run: Run) -> RunSummary:
             "model": config["model"]["path"] or config["model"]["source"],
             "environment": config["env"]["name"],
             "options": config["env"]["options"],
-            "held-out split": config["eval"]["tasks"]["split"] + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
+            "held-out split": config["eval"]["tasks"]["split"]
+            + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
             **{key: revise[key] for key in ("splice", "judge") if key in revise},
             **({"conversations": "; ".join(remarks)} if remarks else {}),
-            **({"searched on from": _SEARCHED.format_map({**dict.fromkeys(_SEARCH, "?"), **run.search})} if run.search else {}),
+            **(
+                {"searched on from": _SEARCHED.format_map({**dict.fromkeys(_SEARCH, "?"), **run.search})}
+                if run.search
+                else {}
+            ),
         },
         arms=arms,
         comparisons=_differences(arms),
@@ -172,10 +191,13 @@ def _selection(config: dict[str, Any]) -> str:
     """Says on which tasks the best round is chosen, and warns if they are those that are reported."""
     reported, chosen = config["eval"]["tasks"]["split"], config["eval"].get("select")
     if chosen:
-        return f"The best round is chosen on the split {chosen!r}; success is reported on {reported!r}, which chooses nothing."
+        return (
+            f"The best round is chosen on the split {chosen!r}; success is reported on {reported!r}, which chooses "
+            "nothing."
+        )
     return (
-        f"The best round is chosen on the reported tasks themselves (split {reported!r}): its success is flattered by the choice. "
-        "Another split chooses with eval.select."
+        f"The best round is chosen on the reported tasks themselves (split {reported!r}): its success is flattered by "
+        "the choice. Another split chooses with eval.select."
     )
 
 
@@ -190,10 +212,17 @@ def _arm(round_: RunRound) -> ArmSummary:
     explored = {} if round_.arm == WARM_START else round_.exploration()
     first = next((stage.summary for stage in explored.values()), TreeSummary())
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
-    rollouts, evaluated, recovered, trained = stages.get(ROLLOUTS), round_.measured, stages.get(RECOVERY), stages.get(TRAIN)
+    rollouts, evaluated, recovered, trained = (
+        stages.get(ROLLOUTS),
+        round_.measured,
+        stages.get(RECOVERY),
+        stages.get(TRAIN),
+    )
     steps = rollouts.curve_lines() if isinstance(rollouts, Rollouts) else []
     curve = trained.curve_lines() if isinstance(trained, Training) else []
-    besides = [stage for name in (SHORTENED, JUDGED) if isinstance(stage := stages.get(name), Measured) and stage.sealed]
+    besides = [
+        stage for name in (SHORTENED, JUDGED) if isinstance(stage := stages.get(name), Measured) and stage.sealed
+    ]
     return ArmSummary(
         arm=round_.arm,
         evaluation=evaluated.evaluation if evaluated is not None else None,
@@ -226,7 +255,9 @@ def _sharing(steps: list[dict[str, Any]], curve: list[dict[str, Any]]) -> Sharin
         carried_out=sum(line["env_steps_executed"] for line in told),
         tokens=round(sum(line["tokens"] * line["episodes"] for line in told)),
         drawn_tokens=sum(line["completion_tokens"] for line in told),
-        computed=sum(line["computed_tokens"] for line in trained) / sum(line["row_tokens"] for line in trained) if trained else 1.0,
+        computed=sum(line["computed_tokens"] for line in trained) / sum(line["row_tokens"] for line in trained)
+        if trained
+        else 1.0,
     )
 
 

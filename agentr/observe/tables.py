@@ -1,4 +1,5 @@
-"""The tables of a run's page: what was measured of each policy, and what its training came to. Formatting is the page's."""
+"""The tables of a run's page: what was measured of each policy, and what its training came to.
+Formatting is the page's."""
 
 from __future__ import annotations
 
@@ -58,7 +59,11 @@ def _training(arm: ArmSummary) -> Cells:
     told = arm.training
     if told is None:
         return {}
-    steps = {"optimiser steps": told.steps or None, "online steps": told.online_steps, "best online step": told.best_step}
+    steps = {
+        "optimiser steps": told.steps or None,
+        "online steps": told.online_steps,
+        "best online step": told.best_step,
+    }
     sizes = {"rows": told.rows or None, "tokens": told.tokens or None, "trained tokens": told.trained_tokens or None}
     return {**steps, **sizes, "loss, first": told.first_loss, "loss, last": told.last_loss}
 
@@ -86,26 +91,43 @@ def _of(name: str) -> Callable[[ArmSummary], Mapping[Any, Any]]:
     return lambda arm: getattr(arm.evaluation, name) if arm.evaluation else {}
 
 
-#: Tables with a line for each policy: title, what there is of a policy, whether these are shares, and what is to be said.
+#: Tables with a line for each policy: title, what there is of a policy, whether these are shares, and what is to be
+#: said.
 _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, str], ...] = (
     ("Held-out episodes", _played, False, ""),
-    ("Actions of held-out episodes", _refused, True, "Refused: not understood by the environment. Repeated: in the same episode before."),
+    (
+        "Actions of held-out episodes",
+        _refused,
+        True,
+        "Refused: not understood by the environment. Repeated: in the same episode before.",
+    ),
     (
         "Economy",
         lambda arm: arm.behaviour,
         False,
-        "Calls of a held-out episode, answers aside. With P its return: efficiency P / max(calls, 1), successful execution P / max(failed "
-        "calls, 1), reasoning length 1000 P / generated tokens (arXiv 2601.06860, section 4.1). Concise: the share of successes of which "
-        "no turn could be left out; needed turns: the mean share of their turns that could not; found out by carrying out the rest.",
+        "Calls of a held-out episode, answers aside. With P its return: efficiency P / max(calls, 1), successful "
+        "execution P / max(failed calls, 1), reasoning length 1000 P / generated tokens (arXiv 2601.06860, section "
+        "4.1). Concise: the share of successes of which no turn could be left out; needed turns: the mean share of "
+        "their turns that could not; found out by carrying out the rest.",
     ),
-    ("Scores of answers", _of("scores"), True, "What the environment gives an answer by name; an episode without an answer has 0."),
-    ("How calls came out", _of("statuses"), True, "Calls of held-out episodes, answers aside where the environment says what they are."),
+    (
+        "Scores of answers",
+        _of("scores"),
+        True,
+        "What the environment gives an answer by name; an episode without an answer has 0.",
+    ),
+    (
+        "How calls came out",
+        _of("statuses"),
+        True,
+        "Calls of held-out episodes, answers aside where the environment says what they are.",
+    ),
     (
         "Reflections",
         _reflections,
         True,
-        "Of the turns of held-out episodes that say a reflection, those that follow a move that worked; of the moves that the environment "
-        "did not carry out, those that no reflection follows.",
+        "Of the turns of held-out episodes that say a reflection, those that follow a move that worked; of the moves "
+        "that the environment did not carry out, those that no reflection follows.",
     ),
     ("Success within so many answers", _of("within_answers"), True, ""),
     ("Trainings", _training, False, ""),
@@ -113,15 +135,16 @@ _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, st
         "Training on preferences",
         _preferences,
         False,
-        "Reward: beta times the log-probability less that of the round's start. Where both fall, the model unlearns the rejected side "
-        "faster than the chosen one.",
+        "Reward: beta times the log-probability less that of the round's start. Where both fall, the model unlearns "
+        "the rejected side faster than the chosen one.",
     ),
     (
         "What rollouts had in common",
         lambda arm: {name.replace("_", " "): value for name, value in vars(arm.sharing).items()} if arm.sharing else {},
         False,
-        "Turns and tokens of all rollouts, each counted whole, and what of them was drawn and carried out; computed: the share of the "
-        "trained tokens that went through the model. Independent rollouts draw and carry out all; branches that replay carry out all.",
+        "Turns and tokens of all rollouts, each counted whole, and what of them was drawn and carried out; computed: "
+        "the share of the trained tokens that went through the model. Independent rollouts draw and carry out all; "
+        "branches that replay carry out all.",
     ),
     (
         "Tasks that were chosen",
@@ -129,13 +152,21 @@ _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, st
         False,
         "How much the policy's episodes of a task differ before the round's first step, as means over the tasks.",
     ),
-    ("Turns that were not learnt", lambda arm: arm.context, False, "Turns that stand in the rows as context, by reason."),
+    (
+        "Turns that were not learnt",
+        lambda arm: arm.context,
+        False,
+        "Turns that stand in the rows as context, by reason.",
+    ),
 )
 
 
 def tables(summary: RunSummary) -> list[Table]:
     """Returns the tables of a run; those that hold nothing are left out."""
-    found = [_table(title, {arm.title: of(arm) for arm in summary.arms}, share, note) for title, of, share, note in _BY_POLICY]
+    found = [
+        _table(title, {arm.title: of(arm) for arm in summary.arms}, share, note)
+        for title, of, share, note in _BY_POLICY
+    ]
     return [table for table in [*found, *_labels(summary), *_flywheels(summary)] if table.lines]
 
 
@@ -150,7 +181,11 @@ def _labels(summary: RunSummary) -> Iterator[Table]:
     """Success by the value of each label of the tasks."""
     measured = {arm.title: arm.evaluation.by_label for arm in summary.arms if arm.evaluation}
     for label, cells in next(iter(measured.values()), {}).items():
-        often = sorted(cells, key=lambda value, cells=cells: -cells[value][1])[:VALUES] if len(cells) > VALUES else list(cells)
+        often = (
+            sorted(cells, key=lambda value, cells=cells: -cells[value][1])[:VALUES]
+            if len(cells) > VALUES
+            else list(cells)
+        )
         names = {value: f"{value} (n = {cells[value][1]})" for value in often}
         lines = {
             title: {name: found[label][value][0] for value, name in names.items() if value in found.get(label, {})}
@@ -163,23 +198,27 @@ def _labels(summary: RunSummary) -> Iterator[Table]:
 def _flywheels(summary: RunSummary) -> Iterator[Table]:
     """What came of each operator of ET-Agent's flywheel, by round."""
     note = (
-        "Episodes that an operator started from and those that came of it, where one came of it: how many are right, and their mean calls."
+        "Episodes that an operator started from and those that came of it, where one came of it: how many are right, "
+        "and their mean calls."
     )
     for arm in summary.arms:
         if arm.flywheel:
             lines = {
-                name: {key.replace("_", " "): value for key, value in operated.items() if isinstance(value, int | float)}
+                name: {
+                    key.replace("_", " "): value for key, value in operated.items() if isinstance(value, int | float)
+                }
                 for name, operated in arm.flywheel.operators.items()
             }
             yield _table(f"Flywheel, {arm.title}", lines, False, note, *_asked(arm.flywheel))
 
 
 def _asked(flywheel: DatasetSummary) -> Iterator[str]:
-    """How often a teacher agrees with execution, and what a judge says of episodes known to be right or wrong, in words."""
+    """How often a teacher agrees with execution, and what a judge says of episodes known to be right or wrong, in
+    words."""
     for question, counts in flywheel.agreement.items():
         yield (
-            f"Of {counts['both']} episodes whose {question} turn was looked for by execution and by asking, both agree in"
-            f" {counts['whether']} on whether there is one, and in {counts['which']} on which it is."
+            f"Of {counts['both']} episodes whose {question} turn was looked for by execution and by asking, both agree "
+            f"in {counts['whether']} on whether there is one, and in {counts['which']} on which it is."
         )
     for known, said in flywheel.verdicts.items():
         yield f"Of {sum(said.values())} {known} episodes the judge finds {said['good']} good and {said['bad']} bad."
@@ -187,7 +226,8 @@ def _asked(flywheel: DatasetSummary) -> Iterator[str]:
 
 
 def judge_warning(verdicts: Mapping[str, Mapping[str, int]]) -> str:
-    """Returns what is wrong with a judge whose verdicts on right and on wrong episodes hardly differ; nothing if they do."""
+    """Returns what is wrong with a judge whose verdicts on right and on wrong episodes hardly differ; nothing if they
+    do."""
     said = [verdicts.get(known, {}) for known in ("right", "wrong")]
     if not all(sum(ratings.values()) for ratings in said):
         return ""
@@ -195,6 +235,7 @@ def judge_warning(verdicts: Mapping[str, Mapping[str, int]]) -> str:
     if good - mistaken >= TELLING:
         return ""
     return (
-        f"The judge finds {100 * good:.0f} % of the right episodes good, and {100 * mistaken:.0f} % of the wrong ones: its verdicts say"
-        " little. Ask another model (method.evolve.judge), and do not filter by it (method.filter.judged)."
+        f"The judge finds {100 * good:.0f} % of the right episodes good, and {100 * mistaken:.0f} % of the wrong ones: "
+        "its verdicts say little. Ask another model (method.evolve.judge), and do not filter by it "
+        "(method.filter.judged)."
     )

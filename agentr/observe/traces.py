@@ -19,7 +19,10 @@ def describe_row(trace: RowTrace, decode: Callable[[Sequence[int]], str] | None)
         decode: Returns the text of token ids; without it the text of the row is left out.
     """
     row = trace.row
-    yield f"row {trace.index} of {title_of(trace.dataset)}: {row.provenance.kind}, {row.tokens} tokens, {row.targets} trained"
+    yield (
+        f"row {trace.index} of {title_of(trace.dataset)}: {row.provenance.kind}, {row.tokens} tokens, {row.targets} "
+        "trained"
+    )
     for name, value in row.provenance.detail.items():
         yield f"  {name}: {value}"
     pair = isinstance(row, Preference)
@@ -56,7 +59,9 @@ def describe_node(stage: str, node: Node, uses: Sequence[Use]) -> Iterator[str]:
     yield _turn(node)
     rows = [use for use in uses if use.index is not None]
     for use in rows:
-        yield f"in row {use.index} of {title_of(use.dataset)}: {use.kind}" + (f", {use.side} side" if use.side != "row" else "")
+        yield f"in row {use.index} of {title_of(use.dataset)}: {use.kind}" + (
+            f", {use.side} side" if use.side != "row" else ""
+        )
     for (dataset, reason), times in Counter((use.dataset, use.reason) for use in uses if use.index is None).items():
         yield f"dropped from {title_of(dataset)}, {counted(times, 'time')}: {reason}"
     if not uses:

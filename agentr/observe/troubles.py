@@ -1,7 +1,7 @@
 """Troubles of a run: told where a person looks, and found again in the run's log.
 
-Each is an event ``stands_still`` with its causes, and lasts until an event ``moves_again`` of the same title, or until a stage is sealed;
-the mirror's, which stops nothing, only until the former.
+Each is an event ``stands_still`` with its causes, and lasts until an event ``moves_again`` of the same title, or until
+a stage is sealed; the mirror's, which stops nothing, only until the former.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Event = Callable[..., None]
 
 
 def tell(reporter: Reporter, event: Event, title: str, causes: Sequence[Cause], since: str = "") -> None:
-    """Tells causes in the terminal, in the driver's log and in the run's events; none says that those told before are over.
+    """Tells causes in the terminal, in the driver's log and in the run's events; none says that those told before are
+    over.
 
     Args:
         title: What they are about, the same each time.
@@ -45,7 +46,8 @@ def note(event: Event, title: str, causes: Sequence[Cause], since: str = "") -> 
 
 
 def troubles(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns what is wrong with a run as its events have it, the last first: each with title, time and causes by their kinds."""
+    """Returns what is wrong with a run as its events have it, the last first: each with title, time and causes by their
+    kinds."""
     found: dict[str, dict[str, Any]] = {}
     for event in events:
         stage, title, time = event.get("stage", ""), event.get("title", ""), event.get("time")

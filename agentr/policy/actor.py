@@ -115,7 +115,8 @@ class EngineActor:
 
     def _samples(self) -> Iterator[metrics.MetricSample]:
         """What there is to say of the engine now; that it died says its silence."""
-        health, stats = asyncio.run(self._engine.health()), asyncio.run(self._engine.stats())  # neither waits for anything
+        # neither waits for anything
+        health, stats = asyncio.run(self._engine.health()), asyncio.run(self._engine.stats())
         yield metrics.MetricSample(metrics.RESTARTS, self._restarts)
         yield metrics.MetricSample(metrics.ENGINE_SEQUENCES, health.running)
         yield metrics.MetricSample(metrics.ENGINE_QUEUED, health.queued)
@@ -176,7 +177,12 @@ def engine_name(index: int) -> str:
 
 
 def start_engines(
-    places: Places, model: ModelConfig, run: str, checkpoint: Path | str, numbers: Iterable[int], logs: Path | None = None
+    places: Places,
+    model: ModelConfig,
+    run: str,
+    checkpoint: Path | str,
+    numbers: Iterable[int],
+    logs: Path | None = None,
 ) -> dict[int, Any]:
     """Starts actors on the Ray cluster of this process and returns them by number. Does not wait for them.
 
@@ -194,7 +200,8 @@ def start_engines(
     restarts = Restarts.of(places.cluster, logs) if logs is not None else None
     remote: Any = ray.remote  # its overloads do not know concurrency_groups
     engine = remote(concurrency_groups={"control": 8, "generate": 512})(EngineActor)
-    life = secrets.token_hex(3)  # Ray frees the name of a killed actor some time later, and other runs may use the same cluster
+    # Ray frees the name of a killed actor some time later, and other runs may use the same cluster
+    life = secrets.token_hex(3)
     engines = {}
     for number in numbers:
         name = engine_name(number)

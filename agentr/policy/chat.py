@@ -1,12 +1,13 @@
 """Token-exact conversations.
 
-A conversation is a growing list of token ids. The first prompt is rendered once with the model's chat template; after that each completion
-is appended as it was generated and each observation as a *bridge*: the ids that close the assistant's turn, hold the user's turn and open
-the next assistant's turn. Nothing is ever rendered again, so the prefix cache, the stored log-probabilities and the loss masks refer to the
-same tokens.
+A conversation is a growing list of token ids. The first prompt is rendered once with the model's chat template; after
+that each completion is appended as it was generated and each observation as a *bridge*: the ids that close the
+assistant's turn, hold the user's turn and open the next assistant's turn. Nothing is ever rendered again, so the prefix
+cache, the stored log-probabilities and the loss masks refer to the same tokens.
 
 The template's text around the contents (`agentr.policy.template`) may hold special tokens; the contents are plain text
-(`agentr.policy.plain_text`). An observation that says "<|im_end|>" is therefore seven or so ordinary tokens and cannot end a turn.
+(`agentr.policy.plain_text`). An observation that says "<|im_end|>" is therefore seven or so ordinary tokens and cannot
+end a turn.
 """
 
 from __future__ import annotations
@@ -53,14 +54,16 @@ class TurnReader:
         return "".join(texts)
 
     def told(self, text: str, ids: Sequence[int]) -> str:
-        """Returns an engine's text of a completion, with the marks of tool calls that its ids have and it leaves out."""
+        """Returns an engine's text of a completion, with the marks of tool calls that its ids have and it leaves
+        out."""
         return self.decode(ids) if any(i in ids and mark not in text for i, mark in self._marks.items()) else text
 
     def answer(self, text: str, ids: Sequence[int]) -> str:
         """Returns a turn without its reasoning; all of it is reasoning if that was opened and never closed.
 
         Args:
-            ids: Those of the turn: where the prompt opens the reasoning, a turn that was written closes it in its ids alone.
+            ids: Those of the turn: where the prompt opens the reasoning, a turn that was written closes it in its ids
+                alone.
         """
         if not self._reasons:
             return text
@@ -72,21 +75,24 @@ class TurnReader:
         return "" if text.lstrip().startswith(REASONS) else text
 
     def begins_in_reasoning(self, text: str, ids: Sequence[int]) -> bool:
-        """Whether a turn begins in reasoning that the prompt has opened, and that its ids do not close at once (as in `answer`)."""
+        """Whether a turn begins in reasoning that the prompt has opened, and that its ids do not close at once (as in
+        `answer`)."""
         return self._opened and (REASONED in text or REASONED not in self.decode(ids, special=True))
 
     def reply(self, text: str) -> str:
-        """Returns the answer to a question without its reasoning, which ends with the first ``</think>``: the answer may quote turns."""
+        """Returns the answer to a question without its reasoning, which ends with the first ``</think>``: the answer
+        may quote turns."""
         if not self._reasons or not (self._opened or text.lstrip().startswith(REASONS)):
             return text
         return text.partition(REASONED)[2].lstrip("\n")
 
     def reasoning(self, ids: Sequence[int]) -> int:
-        """Counts the ids of a turn's reasoning, from the first one on: up to the last ``</think>`` and the white space after it.
+        """Counts the ids of a turn's reasoning, from the first one on: up to the last ``</think>`` and the white space
+        after it.
 
         Returns:
-            All of them if reasoning was opened and never closed, 0 if there is none. A token that holds the end of ``</think>`` and the
-            beginning of the answer counts as answer.
+            All of them if reasoning was opened and never closed, 0 if there is none. A token that holds the end of
+            ``</think>`` and the beginning of the answer counts as answer.
         """
         if not self._reasons:
             return 0
@@ -107,7 +113,8 @@ class ChatCodec:
 
     Args:
         tokenizer: A Hugging Face tokenizer with a chat template.
-        end_of_turn: Text of the special token that ends a turn of the agent; empty takes what the template writes there.
+        end_of_turn: Text of the special token that ends a turn of the agent; empty takes what the template writes
+            there.
         replaced: The tokenizer's template, if it is another one than the model's own.
         calls: The tools that openings offer and the way to call them, for agents that act by tool calls (`offering`).
 
@@ -115,18 +122,23 @@ class ChatCodec:
         end_id: Id of the token that ends a turn.
         stop_ids: Ids that end a completion, besides the tokenizer's own end of a sequence.
         reasons: Whether a turn may hold reasoning that the model's own template knows of.
-        hiding: How turns are shown once others follow, where their reasoning is left out then; None if the template knows of none.
+        hiding: How turns are shown once others follow, where their reasoning is left out then; None if the template
+            knows of none.
         encode: Encodes plain text (`PlainText.encode`).
         decode, told, answer, begins_in_reasoning, reply, reasoning: Read what the model has generated (`TurnReader`).
         plain: The same codec without tools, for conversations that are not the agent's own (a judge's).
 
     Raises:
-        ModelError: There is no chat template, or conversations cannot be built by appending: see `agentr.policy.template.Template`; or the
-            tokenizer joins a turn with what stands around it.
+        ModelError: There is no chat template, or conversations cannot be built by appending: see
+            `agentr.policy.template.Template`; or the tokenizer joins a turn with what stands around it.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, end_of_turn: str = "", replaced: str = "", calls: ToolCalls | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        end_of_turn: str = "",
+        replaced: str = "",
+        calls: ToolCalls | None = None,
     ) -> None:
         self.tokenizer: Any = tokenizer
         self.calls = calls
@@ -170,7 +182,8 @@ class ChatCodec:
         """Encodes a conversation up to the beginning of the assistant's next turn.
 
         Raises:
-            ModelError: The template does not show every message once and in order (some have no place for a system message).
+            ModelError: The template does not show every message once and in order (some have no place for a system
+                message).
         """
         groups = _groups(messages)
         frame = self._template.frame(tuple(m.role for m in groups[0]), self.calls is not None)
@@ -211,8 +224,13 @@ class ChatCodec:
         return ("user", "tool") if self._tools is not None and self._tools.answers else ("user",)
 
     def answered_by(self, turn: str) -> Answerer:
-        """Returns the role of what is observed after a turn: the tool's if it holds a call, and the template has such messages."""
-        return "tool" if "tool" in self.answerers and self.calls is not None and self.calls.called(turn) is not None else "user"
+        """Returns the role of what is observed after a turn: the tool's if it holds a call, and the template has such
+        messages."""
+        return (
+            "tool"
+            if "tool" in self.answerers and self.calls is not None and self.calls.called(turn) is not None
+            else "user"
+        )
 
     def heard(self, role: str, content: str) -> str:
         """Returns the content of a message, from what the template wrote of it."""
@@ -223,7 +241,8 @@ class ChatCodec:
         return text.removeprefix(self._template.lead).removesuffix(self._template.ending.before)
 
     def remarks(self, keeps: bool = True, trains: bool | None = True) -> list[str]:
-        """Returns sentences on what the template would do otherwise, and on reasoning (`agentr.policy.template.Template.remarks`)."""
+        """Returns sentences on what the template would do otherwise, and on reasoning
+        (`agentr.policy.template.Template.remarks`)."""
         return list(self._template.remarks(keeps, trains))
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -257,12 +276,27 @@ class ChatCodec:
         (go, answer, seen), template = _PROBE, self._template
         first = template.frame(("user",), self.calls is not None)
         before, after = template.after_turn(["user"])
-        text = [*first[:1], go, first[1], template.lead, answer, template.ending.before, template.ending.token, before, seen, after]
+        text = [
+            *first[:1],
+            go,
+            first[1],
+            template.lead,
+            answer,
+            template.ending.before,
+            template.ending.token,
+            before,
+            seen,
+            after,
+        ]
         built = [*self.prompt([Message("user", go)]), *self.turn(answer), *self.bridge(seen)]
         if built != self._plain.raw("".join(text)):
             raise ModelError(
-                f"{self.name}: its tokenizer joins turns with what stands around them: a conversation has other ids than its turns have.",
-                hint="Set model.chat_template to one that writes a special token or a line break before and after each turn.",
+                f"{self.name}: its tokenizer joins turns with what stands around them: a conversation has other ids "
+                "than its turns have.",
+                hint=(
+                    "Set model.chat_template to one that writes a special token or a line break before and after each "
+                    "turn."
+                ),
             )
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: Seconds of a core and by the clock that a call may take, and bytes of memory that it may take besides those of its parent.
+#: Seconds of a core and by the clock that a call may take, and bytes of memory that it may take besides those of its
+#: parent.
 CPU_S, WALL_S, MEMORY = 5, 60.0, 1 << 30
 
 

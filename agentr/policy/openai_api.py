@@ -3,8 +3,8 @@
 Such an API takes messages and returns text, and calls of tools where they are offered (`agentr.policy.openai_tools`).
 The text is encoded with the local codec, so the ids are *a* tokenization of the turn, not the one that was sampled, and
 there are no log-probabilities: the rows can be used for supervised fine-tuning, not for methods that need the sampling
-distribution. A request whose last message is the assistant's asks for the rest of that turn; APIs that cannot continue a
-turn start it again, so a repeated beginning is removed.
+distribution. A request whose last message is the assistant's asks for the rest of that turn; APIs that cannot continue
+a turn start it again, so a repeated beginning is removed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,22 @@ BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.3)
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1|\[::1\]")
-#: Why a completion ended, where it ended by itself. What else an API says is a turn that was cut off: its length, a filter, an error.
-_WHOLE = ("", "stop", "tool_calls", "tool_use", "function_call", "end_turn", "eos", "eos_token", "stop_sequence", "complete")
-#: In tokens of the local model, to one of the API's: a turn that is longer than so many times max_tokens is cut off there.
+#: Why a completion ended, where it ended by itself. What else an API says is a turn that was cut off: its length, a
+#: filter, an error.
+_WHOLE = (
+    "",
+    "stop",
+    "tool_calls",
+    "tool_use",
+    "function_call",
+    "end_turn",
+    "eos",
+    "eos_token",
+    "stop_sequence",
+    "complete",
+)
+#: In tokens of the local model, to one of the API's: a turn that is longer than so many times max_tokens is cut off
+#: there.
 _TOKENS = 4
 #: Most characters of a token of any model, on average over a turn.
 _CHARACTERS = 16
@@ -111,16 +124,25 @@ class OpenAIPolicy:
     """
 
     def __init__(
-        self, config: PolicyConfig, codec: ChatCodec, secrets: Mapping[str, str | Secret] = os.environ, *, backoff: Backoff = BACKOFF
+        self,
+        config: PolicyConfig,
+        codec: ChatCodec,
+        secrets: Mapping[str, str | Secret] = os.environ,
+        *,
+        backoff: Backoff = BACKOFF,
     ) -> None:
         api = config.openai
         if not api.model:
             raise ConfigError("policy.openai.model is empty.", hint="Name the model that the API should use.")
         key = Secret(SecretKind.API, api.api_key_env, secrets.get(api.api_key_env, ""))
         if not key:
-            raise ConfigError(f"the environment variable {api.api_key_env} with the API key is not set.", hint=_KEY_HINT)
+            raise ConfigError(
+                f"the environment variable {api.api_key_env} with the API key is not set.", hint=_KEY_HINT
+            )
         if api.max_cost and not (api.prompt_price_per_mtok or api.completion_price_per_mtok):
-            raise ConfigError("policy.openai.max_cost is set without prices.", hint="Set prompt_ and completion_price_per_mtok.")
+            raise ConfigError(
+                "policy.openai.max_cost is set without prices.", hint="Set prompt_ and completion_price_per_mtok."
+            )
         self._config, self._api = config, api
         self._codec = codec
         self._backoff = backoff
@@ -212,7 +234,11 @@ class OpenAIPolicy:
                 raise self._endpoint.refused(200, data)
             completions = [self._completion(choice, request) for choice in answer["choices"][: request.n]]
         except (Unreadable, KeyError, TypeError, AttributeError) as error:
-            why = error if isinstance(error, Unreadable) else f"{type(error).__name__}: {quoted(error, 80)} in {quoted(data, 200)!r}"
+            why = (
+                error
+                if isinstance(error, Unreadable)
+                else f"{type(error).__name__}: {quoted(error, 80)} in {quoted(data, 200)!r}"
+            )
             raise TransientError(f"an answer that is not a chat completion ({why})") from None
         self._stats += PolicyStats(Cost(completion_tokens=sum(len(c.token_ids) for c in completions)))
         return completions
@@ -224,7 +250,8 @@ class OpenAIPolicy:
         text = said[: most * _CHARACTERS]
         cut = text != said or str(choice.get("finish_reason") or "").lower() not in _WHOLE
         ids = self._codec.begin(text, begun) if cut else self._codec.turn(text, begun)
-        if len(self._codec.begin(text, begun) if len(ids) > most else ids) > most:  # the end of a turn is no part of its length
+        # the end of a turn is no part of its length
+        if len(self._codec.begin(text, begun) if len(ids) > most else ids) > most:
             cut, ids = True, self._codec.begin(text, begun)[:most]
             text = self._codec.decode(ids)
         return Completion(text, tuple(ids), (), FinishReason.LENGTH if cut else FinishReason.STOP)

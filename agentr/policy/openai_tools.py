@@ -1,4 +1,5 @@
-"""Tool calls in the messages of an OpenAI-compatible API, and in turns as this side keeps them: text, in the dialect of the local model."""
+"""Tool calls in the messages of an OpenAI-compatible API, and in turns as this side keeps them: text, in the dialect of
+the local model."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from agentr.types import Message
 def as_messages(messages: Sequence[Message], calls: ToolCalls) -> list[dict[str, Any]]:
     """Returns a conversation as the API takes it: earlier calls as ``tool_calls``, what came back as the tool's.
 
-    A last turn that is only begun stays text, and so does one whose call cannot be read; what is answered to it is the user's.
+    A last turn that is only begun stays text, and so does one whose call cannot be read; what is answered to it is the
+    user's.
     """
     found: list[dict[str, Any]] = []
     answering = ""

@@ -1,7 +1,7 @@
 """Text as token ids, for a tokenizer and the special tokens that only a chat template may write.
 
-Ids are always those that the tokenizer gives the text where it stands, since many tokenizers encode pieces otherwise than the whole: those
-of Llama 2 put a space before a piece, some swallow white space around a special token.
+Ids are always those that the tokenizer gives the text where it stands, since many tokenizers encode pieces otherwise
+than the whole: those of Llama 2 put a space before a piece, some swallow white space around a special token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _ANCHOR = "\n"
 
 
 class Piece(NamedTuple):
-    """A part of a text. Special tokens are read in a template's own text (``trusted``), and are plain characters elsewhere."""
+    """A part of a text.
+    Special tokens are read in a template's own text (``trusted``), and are plain characters elsewhere."""
 
     text: str
     trusted: bool = True
@@ -27,7 +28,8 @@ class PlainText:
 
     Args:
         tokenizer: A Hugging Face tokenizer.
-        template: Text of its chat template. What it writes of the tokenizer's added tokens counts as special, declared so or not.
+        template: Text of its chat template. What it writes of the tokenizer's added tokens counts as special, declared
+            so or not.
     """
 
     def __init__(self, tokenizer: Any, template: str) -> None:
@@ -54,7 +56,8 @@ class PlainText:
         return self._fast.encode(text, add_special_tokens=False).ids
 
     def encode(self, text: str) -> list[int]:
-        """Encodes plain text from the middle of another. What looks like a special token stays text: no id in the result is special."""
+        """Encodes plain text from the middle of another.
+        What looks like a special token stays text: no id in the result is special."""
         ids = self._inner(text)
         if self.special.keys().isdisjoint(ids):
             return ids
@@ -69,12 +72,17 @@ class PlainText:
     def after(self, context: str, *pieces: Piece) -> list[int]:
         """Encodes pieces of a text that follow ``context``, a trusted text whose own ids are there already.
 
-        The ids are those of the whole text without those of the context. Where the tokenizer would join the two, or where a piece that is
-        not trusted spells a special token, the pieces are encoded one by one.
+        The ids are those of the whole text without those of the context. Where the tokenizer would join the two, or
+        where a piece that is not trusted spells a special token, the pieces are encoded one by one.
         """
         whole = self.raw("".join([context, *(piece.text for piece in pieces)]))
         begin = self._known(context)
-        wanted = [i for text in (context, *(p.text for p in pieces if p.trusted)) for i in self._known(text) if i in self.special]
+        wanted = [
+            i
+            for text in (context, *(p.text for p in pieces if p.trusted))
+            for i in self._known(text)
+            if i in self.special
+        ]
         if whole[: len(begin)] == begin and [i for i in whole if i in self.special] == wanted:
             return whole[len(begin) :]
         return [i for n, piece in enumerate(pieces) for i in self._alone(piece, context if n == 0 else "")]
@@ -119,7 +127,8 @@ def _special_tokens(tokenizer: Any, template: str) -> dict[int, str]:
 
 
 def pieces_of(frame: Sequence[str], contents: Sequence[str]) -> list[Piece]:
-    """Returns a frame's texts, all trusted, with contents between them; there is one text more than there are contents."""
+    """Returns a frame's texts, all trusted, with contents between them; there is one text more than there are
+    contents."""
     found = [Piece(frame[0])]
     for content, following in zip(contents, frame[1:], strict=True):
         found += [Piece(content, trusted=False), Piece(following)]

@@ -8,23 +8,26 @@ from agentr.errors import ConfigError, ContextOverflow, PromptRefused
 from agentr.foreign import told
 from agentr.policy.http_retry import TransientError
 
-#: The words of vLLM, SGLang, llama.cpp, TGI, OpenAI, Anthropic, Gemini, Groq, Mistral, Cohere and Bedrock for a prompt that is too long.
+#: The words of vLLM, SGLang, llama.cpp, TGI, OpenAI, Anthropic, Gemini, Groq, Mistral, Cohere and Bedrock for a prompt
+#: that is too long.
 _OVERFLOW = re.compile(
-    r"context[\s_-]*(length|window|size|limit)|maximum (model|prompt|input|sequence|context) length|string_above_max_length"
-    r"|\b(prompt|input|inputs|message|messages|request|conversation)\b.{0,80}?(too (long|large|big)|longer than|exceed|too many"
-    r"|must (have less|be <=))|(too (long|large|many)|exceed|longer than|reduce)\w*.{0,60}?\b(prompt|inputs?|messages|context|token count"
-    r"|number of tokens)|must be at least 1, got -|tokens? > \d+ maximum",
+    r"context[\s_-]*(length|window|size|limit)|maximum (model|prompt|input|sequence|context) "
+    r"length|string_above_max_length|\b(prompt|input|inputs|message|messages|request|conversation)\b.{0,80}?(too "
+    r"(long|large|big)|longer than|exceed|too many|must (have less|be <=))|(too (long|large|many)|exceed|longer "
+    r"than|reduce)\w*.{0,60}?\b(prompt|inputs?|messages|context|token count|number of tokens)|must be at least 1, got "
+    r"-|tokens? > \d+ maximum",
     re.IGNORECASE | re.DOTALL,
 )
 #: Theirs for one that a filter does not let through.
 _FILTERED = re.compile(
-    r"content[\s_-]*(filter|policy|management|exists risk)|usage polic|moderation|safety|flagged|prohibited_content|data_inspection"
-    r"|inappropriate|responsible_?ai|guardrail|prompt_?block|blocked by|\bunsafe\b|harmful",
+    r"content[\s_-]*(filter|policy|management|exists risk)|usage polic|moderation|safety|flagged|prohibited_content|"
+    r"data_inspection|inappropriate|responsible_?ai|guardrail|prompt_?block|blocked by|\bunsafe\b|harmful",
     re.IGNORECASE,
 )
 #: Of an account: nothing else will be answered either.
 _ACCOUNT = re.compile(
-    r"insufficient_(quota|balance|credit|funds)|billing|credit balance|payment|\b(account|organi[sz]ation|api key)\b", re.IGNORECASE
+    r"insufficient_(quota|balance|credit|funds)|billing|credit balance|payment|\b(account|organi[sz]ation|api key)\b",
+    re.IGNORECASE,
 )
 #: Of a time.
 _RATE = re.compile(r"per (second|minute|hour|day)|rate[\s_-]*limit|\b[rt]pm\b|try again (in|later)", re.IGNORECASE)
@@ -38,7 +41,8 @@ def refusal(status: int, data: bytes, where: str, key: str, retry_after: str = "
         key: Name of the variable with the key.
 
     Returns:
-        For this prompt `PromptRefused` or `ContextOverflow`, for this moment `TransientError`, for all `ConfigError`; with what it said.
+        For this prompt `PromptRefused` or `ContextOverflow`, for this moment `TransientError`, for all `ConfigError`;
+        with what it said.
     """
     said, code = told(data)
     numbered = re.match(r"[45]\d\d\b", code)
@@ -51,11 +55,15 @@ def refusal(status: int, data: bytes, where: str, key: str, retry_after: str = "
         if _FILTERED.search(words) and not later:
             return PromptRefused(message)
         if status == 413 or (_OVERFLOW.search(words) and not _RATE.search(words)):
-            return ContextOverflow(message, hint="Lower model.max_model_len to the API's: then an episode ends in time.")
+            return ContextOverflow(
+                message, hint="Lower model.max_model_len to the API's: then an episode ends in time."
+            )
     if status == 402 or (for_all and re.search("insufficient_|billing_|credit balance", words)):
         return ConfigError(message, hint=f"Check the plan and the credit of the key in {key}.")
     if later:
         return TransientError(f"{how}: {said}", retry_after)
     if status in (401, 403):
         return ConfigError(message, hint=f"Check the key in {key}.")
-    return ConfigError(message, hint="Check policy.openai.base_url and model; policy.openai.parameters renames what it does not know.")
+    return ConfigError(
+        message, hint="Check policy.openai.base_url and model; policy.openai.parameters renames what it does not know."
+    )

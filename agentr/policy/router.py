@@ -112,7 +112,8 @@ class Dispatcher:
         return slot
 
     def serve(self) -> None:
-        """Gives engines that have room to the calls that wait longest. If there is none for one of them, there is none for any."""
+        """Gives engines that have room to the calls that wait longest.
+        If there is none for one of them, there is none for any."""
         while self.queue:
             affinity, served = self.queue[0]
             if not served.done():
@@ -164,8 +165,8 @@ class Dispatcher:
 class Router:
     """A policy over engines. Belongs to one event loop.
 
-    Invariants: an answer comes from the weights last given to ``load``; counters are the router's own, so a restart of an
-    engine does not lose them.
+    Invariants: an answer comes from the weights last given to ``load``; counters are the router's own, so a restart of
+    an engine does not lose them.
 
     Args:
         engines: Handles with distinct names.
@@ -239,8 +240,8 @@ class Router:
     async def load(self, checkpoint: str) -> None:
         """Loads the weights in ``checkpoint`` into all engines that are ready.
 
-        The others load them before their next use. If none is, the first that is started again is waited for. Calls in flight end
-        first, later calls wait.
+        The others load them before their next use. If none is, the first that is started again is waited for. Calls in
+        flight end first, later calls wait.
 
         Raises:
             InfraError: Not one engine could load them within ``timeout_s``.
@@ -250,8 +251,12 @@ class Router:
         try:
             async with self._calls.held:
                 await wait(lambda: not self.running, "the calls in flight to end before a weight reload")
-                results = await asyncio.gather(*(self._load(slot, checkpoint) for slot in slots), return_exceptions=True)
-                refused = [r for r in results if isinstance(r, BaseException) and not isinstance(r, InfraError | TimeoutError)]
+                results = await asyncio.gather(
+                    *(self._load(slot, checkpoint) for slot in slots), return_exceptions=True
+                )
+                refused = [
+                    r for r in results if isinstance(r, BaseException) and not isinstance(r, InfraError | TimeoutError)
+                ]
                 if refused:
                     raise refused[0]
                 self.checkpoint = checkpoint
@@ -315,7 +320,8 @@ class Router:
                 attempt += 1
             at_once = False
             try:
-                async with asyncio.timeout(self._probe_timeout_s):  # wait_for may swallow the cancellation by close() (Python 3.11)
+                # wait_for may swallow the cancellation by close() (Python 3.11)
+                async with asyncio.timeout(self._probe_timeout_s):
                     health = await slot.handle.health()
                 wanted = self.checkpoint
                 if wanted and health.checkpoint != wanted:

@@ -112,7 +112,9 @@ class Stepper:
         try:
             engine = self._build()
         except Exception as error:  # noqa: BLE001 - handed to the constructor, whatever it is
-            failure = ModelError(f"vLLM could not load the model: {first_line(error)}", hint=f"vLLM's report is in {own_output()}.")
+            failure = ModelError(
+                f"vLLM could not load the model: {first_line(error)}", hint=f"vLLM's report is in {own_output()}."
+            )
             failure.__cause__ = error
             started.set_exception(error if isinstance(error, AgentrError) else failure)
             return
@@ -156,9 +158,12 @@ class Stepper:
                 self._count += 1
                 engine.add_request(str(self._count), {"type": "token", "prompt_token_ids": batch.prompt_ids}, params)
                 self._live[str(self._count)] = (batch, index)
-        except (AgentrError, VLLMValidationError, ValueError, TypeError) as error:  # vLLM refuses this request; the engine is as it was
+        # vLLM refuses this request; the engine is as it was
+        except (AgentrError, VLLMValidationError, ValueError, TypeError) as error:
             self._abort(batch, engine)
-            refusal = error if isinstance(error, AgentrError) else ModelError(f"vLLM refused a request: {first_line(error)}")
+            refusal = (
+                error if isinstance(error, AgentrError) else ModelError(f"vLLM refused a request: {first_line(error)}")
+            )
             _settle(batch.future, error=refusal)
         except Exception as error:
             _settle(batch.future, error=InfraError(f"an engine failed while it took a request: {first_line(error)}"))
@@ -213,7 +218,9 @@ class Stepper:
     def _dead(self) -> InfraError:
         if self.problem is None:
             return InfraError("the engine was closed.")
-        return InfraError(f"the engine's stepping thread died: {type(self.problem).__name__}: {first_line(self.problem)}")
+        return InfraError(
+            f"the engine's stepping thread died: {type(self.problem).__name__}: {first_line(self.problem)}"
+        )
 
 
 def _settle(future: Future[Any], *, value: Any = None, error: BaseException | None = None) -> None:

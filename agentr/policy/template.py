@@ -1,8 +1,9 @@
 """What a chat template writes around the contents of messages.
 
-The template is rendered with marks in place of the contents; the texts between the marks are its *frame*. A conversation is then built by
-appending to the frame of its beginning, and the template is never asked again. Of earlier turns what it would leave out stays as it was, or
-is left out as ids (`Template.hiding`). What that comes to is in `Template.remarks`.
+The template is rendered with marks in place of the contents; the texts between the marks are its *frame*. A
+conversation is then built by appending to the frame of its beginning, and the template is never asked again. Of earlier
+turns what it would leave out stays as it was, or is left out as ids (`Template.hiding`). What that comes to is in
+`Template.remarks`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ ABOUT: dict[str, dict[str, Any]] = {"tool": {"tool_call_id": CALL_ID}}
 _TURN = ("user", "assistant", "user")
 _MARK = "content7c1f{}end"
 _THOUGHT = "thought7c1f"
-_OTHERS = "Set model.chat_template to the name of a template that comes with agentr (docs/models.md), to a file, or to a template's text."
+_OTHERS = (
+    "Set model.chat_template to the name of a template that comes with agentr (docs/models.md), to a file, or to a "
+    "template's text."
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class Renderer:
         self.frame = cache(self._frame)
 
     def _frame(self, roles: tuple[str, ...], offered: bool = False) -> list[str]:
-        """Renders the texts before, between and after the contents, with the tools if ``offered``: ``len(roles) + 1`` of them."""
+        """Renders the texts before, between and after the contents, with the tools if ``offered``: ``len(roles) + 1``
+        of them."""
         marks = [_MARK.format(i) for i in range(len(roles))]
         rest = self.texts(list(zip(roles, marks, strict=True)), **({"tools": self.tools} if offered else {}))
         pieces = []
@@ -68,14 +73,19 @@ class Renderer:
             piece, found, rest = rest.partition(mark)
             if not found or mark in rest:
                 raise ModelError(
-                    f"{self._name}: its chat template does not show the {role} message of ({', '.join(roles)}) once and in its place.",
-                    hint="Set prompt.system to '' if there is no place for a system message, or set model.chat_template.",
+                    f"{self._name}: its chat template does not show the {role} message of ({', '.join(roles)}) once "
+                    "and in its place.",
+                    hint=(
+                        "Set prompt.system to '' if there is no place for a system message, or set model.chat_template."
+                    ),
                 )
             pieces.append(piece)
         return [*pieces, rest]
 
     def texts(self, messages: Sequence[tuple[str, str]], **more: Any) -> str:
-        return self.render([{"role": role, "content": content, **ABOUT.get(role, {})} for role, content in messages], **more)
+        return self.render(
+            [{"role": role, "content": content, **ABOUT.get(role, {})} for role, content in messages], **more
+        )
 
     def render(self, messages: list[dict[str, Any]], **more: Any) -> str:
         """Renders messages as they are, up to the agent's next turn.
@@ -89,19 +99,26 @@ class Renderer:
             return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
         except (TemplateError, Limit) as error:
             roles = ", ".join(message["role"] for message in messages)
-            raise ModelError(f"{self._name}: its chat template refuses the roles {roles}: {error}", hint=_OTHERS) from error
+            raise ModelError(
+                f"{self._name}: its chat template refuses the roles {roles}: {error}", hint=_OTHERS
+            ) from error
 
     def refuse_dates(self) -> None:
-        """A template that prints today's date gives the same task another prompt tomorrow, and a resumed run another opening."""
+        """A template that prints today's date gives the same task another prompt tomorrow, and a resumed run another
+        opening."""
         text = str(self._tokenizer.chat_template)
         if "strftime_now" not in text:
             return
-        days = (self.texts([("user", "Go.")], strftime_now=lambda format, day=day: day) for day in ("1 May 2025", "2 May 2025"))
+        days = (
+            self.texts([("user", "Go.")], strftime_now=lambda format, day=day: day)
+            for day in ("1 May 2025", "2 May 2025")
+        )
         if len(set(days)) == 1:
             return
         named = re.search(r"\b(\w*date\w*)\s+is\s+(?:not\s+)?defined", text)
         raise ModelError(
-            f"{self._name}: its chat template prints today's date, so the same task would have another prompt tomorrow.",
+            f"{self._name}: its chat template prints today's date, so the same task would have another prompt "
+            "tomorrow.",
             hint=f"Fix it: model.template_args={{{named[1] if named else 'strftime_now'}: '26 July 2025'}}",
         )
 
@@ -117,11 +134,12 @@ class Template:
         opening: What stands between a user's message and the agent's turn, at the end of every prompt.
         lead: What a turn that was written, not drawn, begins with.
         reasons: Whether it knows that turns may hold reasoning.
-        frame: Renders the texts before, between and after the contents of messages of some roles, with the tools if they are offered.
+        frame: Renders the texts before, between and after the contents of messages of some roles, with the tools if
+            they are offered.
 
     Raises:
-        ModelError: A conversation cannot be built by appending: the template rewrites earlier messages, does not show all of them, prints
-            today's date, or ends a turn without a token of its own.
+        ModelError: A conversation cannot be built by appending: the template rewrites earlier messages, does not show
+            all of them, prints today's date, or ends a turn without a token of its own.
     """
 
     def __init__(self, tokenizer: Any, name: str, plain: PlainText, end_of_turn: str = "") -> None:
@@ -153,7 +171,9 @@ class Template:
         if REASONED not in self._before.removeprefix(self.opening) and self._before.startswith(self.opening):
             return Hiding()  # what it writes there is no reasoning: a turn that was drawn has, or has not, its own
         last, earlier = self._plain.raw(self.opening), self._plain.raw(self._before)
-        same = next((i for i, (a, b) in enumerate(zip(last, earlier, strict=False)) if a != b), min(len(last), len(earlier)))
+        same = next(
+            (i for i, (a, b) in enumerate(zip(last, earlier, strict=False)) if a != b), min(len(last), len(earlier))
+        )
         return Hiding(len(last) - same, tuple(earlier[same:]))
 
     def after_turn(self, roles: Sequence[str]) -> list[str]:
@@ -162,13 +182,15 @@ class Template:
         return [self.after_end(after), *more]
 
     def after_end(self, text: str) -> str:
-        """Returns what stands after the token that ends a turn, in what the template writes after the turn's content."""
+        """Returns what stands after the token that ends a turn, in what the template writes after the turn's
+        content."""
         return text.removeprefix(self._closing).removeprefix(self._written)
 
     # what it does with a turn -----------------------------------------------------------------------------------------
 
     def _closed_by(self, after: str, last: str) -> tuple[str, str]:
-        """Returns the token that ends a turn, and what stands before it: of the tokens in a row, the end of a sequence, else the first."""
+        """Returns the token that ends a turn, and what stands before it: of the tokens in a row, the end of a sequence,
+        else the first."""
         at = len(after) - len(after.lstrip())
         row = []
         while found := self._plain.spelled.match(after, row[-1].end() if row else at):
@@ -181,12 +203,18 @@ class Template:
     def _ending(self, after: str, end_of_turn: str) -> Ending:
         if not self._written:
             raise ModelError(
-                f"{self._name}: its chat template does not end the assistant's turn with a special token, but with {after[:20]!r}.",
-                hint=f"{_OTHERS} Where the tokenizer has such a token and does not call it special, the template must write it.",
+                f"{self._name}: its chat template does not end the assistant's turn with a special token, but with "
+                f"{after[:20]!r}.",
+                hint=(
+                    f"{_OTHERS} Where the tokenizer has such a token and does not call it special, the template must "
+                    "write it."
+                ),
             )
         if end_of_turn and end_of_turn not in self._plain.special.values():
             known = ", ".join(sorted(self._plain.special.values())[:20])
-            raise ModelError(f"model.end_of_turn: {end_of_turn!r} is no special token of {self._name}.", hint=f"It has {known}.")
+            raise ModelError(
+                f"model.end_of_turn: {end_of_turn!r} is no special token of {self._name}.", hint=f"It has {known}."
+            )
         return Ending(end_of_turn or self._written, self._closing)
 
     def _lead(self, before: str) -> str:
@@ -197,12 +225,18 @@ class Template:
         head, thinks, opened = self.opening.rpartition(REASONS)
         if thinks and not opened.strip() and not re.sub(rf"{REASONS}|{REASONED}|\s", "", before.removeprefix(head)):
             return UNREASONED
-        raise self._unstable(f"it opens a turn with {self.opening[-40:]!r}, and writes {before[-40:]!r} before one that was taken")
+        raise self._unstable(
+            f"it opens a turn with {self.opening[-40:]!r}, and writes {before[-40:]!r} before one that was taken"
+        )
 
     def _check_stability(self) -> None:
         first, _, after, last = self.frame(_TURN)
         long = self.frame((*_TURN, *_TURN[1:]))
-        if first != self.frame(("user",))[0] or last != self.opening or long != [first, self._before, after, self._before, after, last]:
+        if (
+            first != self.frame(("user",))[0]
+            or last != self.opening
+            or long != [first, self._before, after, self._before, after, last]
+        ):
             raise self._unstable("it writes earlier messages otherwise once others follow")
 
     def _unstable(self, how: str) -> ModelError:
@@ -227,14 +261,17 @@ class Template:
             return
         if keeps and not self._before.startswith(self.opening):
             opened = self.opening[self.opening.index(REASONS) :]
-            yield f"the template opens the last turn alone with {opened!r}; here earlier turns keep it (turns.keep_reasoning)"
+            yield (
+                f"the template opens the last turn alone with {opened!r}; here earlier turns keep it "
+                "(turns.keep_reasoning)"
+            )
         if keeps and self._leaves_out():
             yield "the template leaves the reasoning out of earlier turns; here it stays in them (turns.keep_reasoning)"
         if not keeps:
             like = "as by the template" if self._leaves_out() else "which the template would show"
             yield (
-                f"the reasoning is left out of earlier turns, {like} (turns.keep_reasoning=false): what follows a turn is computed anew, "
-                "and trained in a row of its own"
+                f"the reasoning is left out of earlier turns, {like} (turns.keep_reasoning=false): what follows a turn "
+                "is computed anew, and trained in a row of its own"
             )
         yield {
             None: "the reasoning is trained on in the rounds that say so (build.train_on_reasoning)",

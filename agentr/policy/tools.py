@@ -1,4 +1,5 @@
-"""What a chat template writes for agents that act by tool calls: tools in the opening, a call in a turn, an answer after it."""
+"""What a chat template writes for agents that act by tool calls: tools in the opening, a call in a turn, an answer
+after it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from agentr.policy.template import ABOUT, CALL_ID, Template
 from agentr.tasks.tool_calls import DIALECTS, ToolCalls, ToolDialect
 from agentr.tasks.tools import ACT, schema
 
-_OTHERS = "Set model.chat_template to a template with a place for tools (hermes comes with agentr), or turns.format=environment."
+_OTHERS = (
+    "Set model.chat_template to a template with a place for tools (hermes comes with agentr), or "
+    "turns.format=environment."
+)
 _GO = {"role": "user", "content": "Go."}
 _SEEN = "seen7c1f"
 
@@ -67,7 +71,9 @@ class ToolFrames:
         self.lead = first[len(opened) :] if found and first.startswith(opened) else template.lead
         self.answers = bool(found) and self._appends(template, plain, template.after_end(after))
         quotes = '"'
-        self._quoted = self.answers and f"\\{quotes}" in template.renderer.render([_GO, _said("Look."), _answer(quotes)])
+        self._quoted = self.answers and f"\\{quotes}" in template.renderer.render(
+            [_GO, _said("Look."), _answer(quotes)]
+        )
 
     def heard(self, text: str) -> str:
         """Returns a tool's answer as the template writes it: some quote it as JSON."""

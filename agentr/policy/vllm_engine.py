@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Tokens in a block of the prefix cache: the least that vLLM's attention kernels for CPUs take. Small blocks find more shared prefixes.
+#: Tokens in a block of the prefix cache: the least that vLLM's attention kernels for CPUs take. Small blocks find more
+#: shared prefixes.
 BLOCK = 32
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -52,13 +53,18 @@ def prepare_environment(config: PolicyConfig) -> bool:
     os.environ["OMP_NUM_THREADS"] = str(config.threads)
     os.environ.update(OPENMP)
     # Models are folders here; without this, a slow network delays the start.
-    defaults = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}
+    defaults = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     import torch
 
     gpu = torch.cuda.is_available()
     if not gpu:
-        # The sampler compiles a function at the first request with a temperature, for tens of seconds, also in eager mode.
-        # Binding threads to cores reserves a core for the front end, which on a small machine is half of it.
+        # The sampler compiles a function at the first request with a temperature, for tens of seconds, also in eager
+        # mode. Binding threads to cores reserves a core for the front end, which on a small machine is half of it.
         defaults |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_CI_ENV": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
@@ -96,12 +102,16 @@ def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig, sleeps:
         torch.set_num_threads(policy.threads)
         keep_freed_memory()
         if model.dtype is Dtype.bfloat16 and not multiplies_bf16():
-            log.warning("This processor does not multiply in bfloat16, so the engine is many times slower; set model.dtype=float32.")
+            log.warning(
+                "This processor does not multiply in bfloat16, so the engine is many times slower; set "
+                "model.dtype=float32."
+            )
         inspect_in_process(Path(checkpoint))
         options = {
             "enforce_eager": True,
             "kv_cache_memory_bytes": int(policy.kv_cache_gib * 2**30),
-            # Where a prompt is computed in two steps, vllm 0.32 takes back a random number of its seeded generator, and a CPU's cannot.
+            # Where a prompt is computed in two steps, vllm 0.32 takes back a random number of its seeded generator, and
+            # a CPU's cannot.
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(_CPU_BATCH, model.max_model_len),
         }
@@ -134,7 +144,8 @@ def require_sleep() -> None:
     if not current_platform.is_sleep_mode_available():
         where = current_platform.device_type
         raise ConfigError(
-            f"trainer.share=time lets engines sleep while an online method trains, and vLLM cannot sleep on this platform ({where}).",
+            "trainer.share=time lets engines sleep while an online method trains, and vLLM cannot sleep on this "
+            f"platform ({where}).",
             hint="Set trainer.share=together (an engine and a trainer worker on one GPU) or split.",
         )
 
@@ -357,4 +368,8 @@ def _room(scheduler: Any) -> dict[str, Any]:
     """Says how sequences fit into the cache. Read beside the stepping thread, so the numbers may be of two steps."""
     there, running = list(scheduler.requests.values()), len(scheduler.running)
     preempted = sum(request.num_preemptions for request in there)
-    return {"waiting": max(0, len(there) - running), "preempted": preempted, "cache_used": scheduler.kv_cache_manager.usage}
+    return {
+        "waiting": max(0, len(there) - running),
+        "preempted": preempted,
+        "cache_used": scheduler.kv_cache_manager.usage,
+    }

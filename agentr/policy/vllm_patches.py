@@ -21,7 +21,8 @@ def mend_llvmlite() -> None:
 
 
 def keep_rendezvous_in(folder: str) -> None:
-    """Names a folder for the file by which vLLM's processes find each other. vLLM 0.32 leaves one in the temporary folder at each start."""
+    """Names a folder for the file by which vLLM's processes find each other.
+    vLLM 0.32 leaves one in the temporary folder at each start."""
     from vllm.v1.executor import multiproc_executor, uniproc_executor
 
     def method() -> str:

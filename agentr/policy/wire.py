@@ -1,6 +1,7 @@
 """What travels between a coordinator and an engine of a generate call, as bytes.
 
-Ray packs each argument by itself, with a pickler that is half in Python, and coordinators make hundreds of calls a second.
+Ray packs each argument by itself, with a pickler that is half in Python, and coordinators make hundreds of calls a
+second.
 """
 
 from __future__ import annotations

@@ -112,8 +112,9 @@ class StoredPolicy:
 
 
 class RunRound:
-    """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``, ``round.recovery``,
-    ``round.shortened``, ``round.judged``, and the method's stages of trees by their names, such as ``round.collect``."""
+    """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``,
+    ``round.recovery``, ``round.shortened``, ``round.judged``, and the method's stages of trees by their names, such as
+    ``round.collect``."""
 
     def __init__(self, run: Run, arm: Arm) -> None:
         self.run = run
@@ -167,11 +168,19 @@ class RunRound:
 
     def stages(self) -> dict[str, Stage]:
         """Returns its stages by their names in the round, in the order in which they ran."""
-        return {place[1]: stage for name, stage in self.run.stages().items() if (place := stage_of(name)) and place[0] == self.arm}
+        return {
+            place[1]: stage
+            for name, stage in self.run.stages().items()
+            if (place := stage_of(name)) and place[0] == self.arm
+        }
 
     def exploration(self) -> dict[str, Trees]:
         """Returns its stages of trees without those of held-out episodes: of the warm start the demonstrations."""
-        return {name: stage for name, stage in self.stages().items() if name not in COMMON_STAGES and isinstance(stage, Trees)}
+        return {
+            name: stage
+            for name, stage in self.stages().items()
+            if name not in COMMON_STAGES and isinstance(stage, Trees)
+        }
 
     def __getitem__(self, name: str) -> Any:
         """Returns a stage by its name.
@@ -213,8 +222,8 @@ class Run:
         self._kept: dict[str, StageRecord] | None = None
 
     def section(self, kind: type[T], name: str) -> T:
-        """Returns a section of the configuration as its type, such as ``run.section(ModelConfig, "model")``; keys that came later have
-        their defaults.
+        """Returns a section of the configuration as its type, such as ``run.section(ModelConfig, "model")``; keys that
+        came later have their defaults.
 
         Raises:
             DataError: It is damaged; the error names the key.
@@ -227,9 +236,13 @@ class Run:
 
     @property
     def search(self) -> dict[str, Any]:
-        """Of a search from a turn of another run's tree (``agentr search``): which turn and policy it was, and how it searched. Empty for
-        all other runs."""
-        return typed(dict[str, Any], read_json(self.layout.search), str(self.layout.search)) if self.layout.search.exists() else {}
+        """Of a search from a turn of another run's tree (``agentr search``): which turn and policy it was, and how it
+        searched. Empty for all other runs."""
+        return (
+            typed(dict[str, Any], read_json(self.layout.search), str(self.layout.search))
+            if self.layout.search.exists()
+            else {}
+        )
 
     @property
     def owner(self) -> str:
@@ -244,7 +257,8 @@ class Run:
         return self._kept
 
     def at_once(self) -> Run:
-        """Returns the same run, whose stages are looked up once: for a page, which shows one moment of it and asks for them often."""
+        """Returns the same run, whose stages are looked up once: for a page, which shows one moment of it and asks for
+        them often."""
         run = copy(self)
         run._kept = {}
         return run
@@ -266,7 +280,10 @@ class Run:
                 return steps[place[1]].dataset if name.endswith(f"/{DATASET}") else steps[place[1]].trees
         if name not in records:
             near = difflib.get_close_matches(name, records, 3, 0.0)
-            raise DataError(f"{self.path} has no stage {name!r}", hint=f"The nearest: {', '.join(near)}." if near else "It has none yet.")
+            raise DataError(
+                f"{self.path} has no stage {name!r}",
+                hint=f"The nearest: {', '.join(near)}." if near else "It has none yet.",
+            )
         return _stage(self, records[name])
 
     def last_trees(self, key: str) -> Trees:
@@ -286,7 +303,10 @@ class Run:
         """
         where = self.stage(MODEL).record.summary.get("path")
         if where is None:
-            raise DataError(f"{self.path} does not say where its model is", hint=f"'agentr doctor {self.path}' says what is damaged.")
+            raise DataError(
+                f"{self.path} does not say where its model is",
+                hint=f"'agentr doctor {self.path}' says what is damaged.",
+            )
         return self.path / where
 
     @property
@@ -316,12 +336,15 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether all that it consists of is there: each policy is measured, or each stage is sealed of a run that is no experiment."""
+        """Whether all that it consists of is there: each policy is measured, or each stage is sealed of a run that is
+        no experiment."""
         if self.search or self.imported:
             sealed = [record.sealed for record in self.records().values()]
             return len(sealed) > 1 and all(sealed)
         rounds = self.config["run"]["rounds"]
-        return len([arm for arm in self.arms if arm.measured is not None]) >= rounds + 1 + bool(self.config["run"]["control"] and rounds)
+        return len([arm for arm in self.arms if arm.measured is not None]) >= rounds + 1 + bool(
+            self.config["run"]["control"] and rounds
+        )
 
     def round_with(self, holds: Callable[[RunRound], bool]) -> RunRound:
         """Returns the best round of which this holds, or the last one before the run has chosen its best.
@@ -331,7 +354,10 @@ class Run:
         """
         there = [round_ for round_ in self.rounds if holds(round_)]
         if not there:
-            raise DataError(f"{self.path} has no round with what is asked for yet", hint=f"'agentr status {self.path}' says how far it is.")
+            raise DataError(
+                f"{self.path} has no round with what is asked for yet",
+                hint=f"'agentr status {self.path}' says how far it is.",
+            )
         return next((round_ for round_ in there if round_.arm == self.best), there[-1])
 
     @property
@@ -350,7 +376,8 @@ class Run:
         return [*found, *(policy for arm in self.arms if (policy := arm.policy) is not None)]
 
     def policy(self, name: str) -> StoredPolicy:
-        """Returns a policy by what commands call it (`Policy.arm`), by its round in any spelling, or by the stage that trained it.
+        """Returns a policy by what commands call it (`Policy.arm`), by its round in any spelling, or by the stage that
+        trained it.
 
         Raises:
             DataError: There is none of this name; the error names those that there are.
@@ -358,17 +385,20 @@ class Run:
         return _policy_named(name, self.policies(base=True), self.path)
 
     def metrics(self) -> pa.Table:
-        """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary, as trackers are told them."""
+        """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary, as trackers are
+        told them."""
         return _numbers([record for record in self.records().values() if record.sealed])
 
     def events(self) -> list[dict[str, Any]]:
-        """Returns the log of the run: who opened it with which versions, and when stages started, stopped and were sealed."""
+        """Returns the log of the run: who opened it with which versions, and when stages started, stopped and were
+        sealed."""
         found = read_lines(self.layout.events)
         typed(list[_Event], found, str(self.layout.events))
         return found
 
     def planned(self) -> list[str]:
-        """Returns the names of the stages that the run consists of, in order, sealed or not; none if only single stages of it were run."""
+        """Returns the names of the stages that the run consists of, in order, sealed or not; none if only single stages
+        of it were run."""
         return next((event.get("stages", []) for event in reversed(self.events()) if event["event"] == "planned"), [])
 
     def __repr__(self) -> str:
@@ -412,7 +442,9 @@ def _last_with(key: str, stages: Sequence[Trees], path: Path) -> Trees:
         return stage
     near = difflib.get_close_matches(key, {task for stage in stages for task in stage.tasks()}, 3, 0.5)
     there = f"There are trees in {', '.join(stage.name for stage in stages) or 'no stage yet'}."
-    raise DataError(f"no stage of {path} has a tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else there)
+    raise DataError(
+        f"no stage of {path} has a tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else there
+    )
 
 
 def _policy_named(name: str, there: Sequence[StoredPolicy], path: Path) -> StoredPolicy:
@@ -422,7 +454,9 @@ def _policy_named(name: str, there: Sequence[StoredPolicy], path: Path) -> Store
         if wanted in (policy.arm, policy.name):
             return policy
     what = f"{path} has no policy {name!r}" if name else "say which policy"
-    raise DataError(what, hint=f"There are {', '.join(policy.arm for policy in there)}." if there else "The run has none yet.")
+    raise DataError(
+        what, hint=f"There are {', '.join(policy.arm for policy in there)}." if there else "The run has none yet."
+    )
 
 
 def _numbers(records: Sequence[StageRecord]) -> pa.Table:

@@ -1,4 +1,5 @@
-"""The stages of a run as objects: trees, datasets, trainings, evaluations. Tables are Arrow's; ``.to_pandas()`` makes pandas' of them."""
+"""The stages of a run as objects: trees, datasets, trainings, evaluations.
+Tables are Arrow's; ``.to_pandas()`` makes pandas' of them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from agentr.errors import DataError
 from agentr.outside import typed
 from agentr.read.trace import RowTrace, Use, trace_node, trace_row
 from agentr.search.tree import Tree
-from agentr.store.dataset import iter_dropped, iter_origins, iter_rows, read_manifest, read_row, read_row_table, read_some
+from agentr.store.dataset import (
+    iter_dropped,
+    iter_origins,
+    iter_rows,
+    read_manifest,
+    read_row,
+    read_row_table,
+    read_some,
+)
 from agentr.store.files import read_json, read_lines
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, EVALUATION, PARETO, STEPS
@@ -78,7 +87,8 @@ class Stage:
 class Trees(Stage):
     """A stage of trees; it may still be growing.
 
-    ``stage[key]`` is a tree, by its key or its task's id: an ``agentr.search.tree.Tree``, whose nodes have visits, values and turns.
+    ``stage[key]`` is a tree, by its key or its task's id: an ``agentr.search.tree.Tree``, whose nodes have visits,
+    values and turns.
     """
 
     kind = TreeSummary
@@ -116,7 +126,8 @@ class Trees(Stage):
         return len(self.forest)
 
     def trace(self, key: str, node: int) -> list[Use]:
-        """Returns the rows of all datasets of the run that a node went into, and the candidates with it that were dropped.
+        """Returns the rows of all datasets of the run that a node went into, and the candidates with it that were
+        dropped.
 
         Raises:
             DataError: There is no such tree or node; the error names the nearest.
@@ -124,14 +135,16 @@ class Trees(Stage):
         return trace_node(self.root, self.name, self[key], node)
 
     def expansions(self) -> pa.Table:
-        """Returns what each expansion took: key of the tree, node, turns drawn, seconds of policy and environment, cached tokens."""
+        """Returns what each expansion took: key of the tree, node, turns drawn, seconds of policy and environment,
+        cached tokens."""
         import pyarrow as pa
 
         return pa.Table.from_pylist(list(self.forest.spent()))
 
 
 class Rollouts(Trees):
-    """The trees of online training, which came step by step: ``stage.steps[17]`` is a step, with ``trees`` and ``dataset``.
+    """The trees of online training, which came step by step: ``stage.steps[17]`` is a step, with ``trees`` and
+    ``dataset``.
 
     As a stage of trees it has them all; a tree's key begins with its step: ``stage["000017/key"]``.
     """
@@ -139,18 +152,28 @@ class Rollouts(Trees):
     @property
     def steps(self) -> dict[int, Step]:
         """The steps that are finished, by their numbers."""
-        folders = [path.parent for path in sorted(self.path.glob("[0-9]*/manifest.json")) if path.parent.name.isdecimal()]
-        return {int(folder.name): Step(self.root, replace(self.record, name=f"{self.name}/{folder.name}")) for folder in folders}
+        folders = [
+            path.parent for path in sorted(self.path.glob("[0-9]*/manifest.json")) if path.parent.name.isdecimal()
+        ]
+        return {
+            int(folder.name): Step(self.root, replace(self.record, name=f"{self.name}/{folder.name}"))
+            for folder in folders
+        }
 
     def curve(self) -> pa.Table:
-        """Returns what there is to say of each step: success, calls, lengths, rewards by component, groups without signal, seconds."""
+        """Returns what there is to say of each step: success, calls, lengths, rewards by component, groups without
+        signal, seconds."""
         import pyarrow as pa
 
-        lines = [{**line, **{f"reward/{name}": value for name, value in line.get("rewards", {}).items()}} for line in self.curve_lines()]
+        lines = [
+            {**line, **{f"reward/{name}": value for name, value in line.get("rewards", {}).items()}}
+            for line in self.curve_lines()
+        ]
         return pa.Table.from_pylist([{key: value for key, value in line.items() if key != "rewards"} for line in lines])
 
     def curve_lines(self, measured: Mapping[int, float] | None = None) -> list[dict[str, Any]]:
-        """Returns the same as plain data; ``validation`` is the success on held-out tasks after a step, None where it was not measured.
+        """Returns the same as plain data; ``validation`` is the success on held-out tasks after a step, None where it
+        was not measured.
 
         Args:
             measured: That success by the step, if it was read already.
@@ -161,14 +184,16 @@ class Rollouts(Trees):
 
     def validations(self) -> dict[int, float]:
         """Returns the success on held-out tasks after the steps after which it was measured."""
-        paths = [path for path in sorted(self.path.glob(f"validation/[0-9]*/{EVALUATION}")) if path.parent.name.isdecimal()]
+        paths = [
+            path for path in sorted(self.path.glob(f"validation/[0-9]*/{EVALUATION}")) if path.parent.name.isdecimal()
+        ]
         from agentr.evaluate.metrics import Evaluation
 
         return {int(path.parent.name): Evaluation.from_dict(read_json(path)).success.mean for path in paths}
 
     def differing(self) -> list[dict[str, Any]]:
-        """Returns how much the episodes of each task differed before the first step, in what they earn and in their calls, and whether the
-        task was chosen; nothing where tasks were not chosen by that."""
+        """Returns how much the episodes of each task differed before the first step, in what they earn and in their
+        calls, and whether the task was chosen; nothing where tasks were not chosen by that."""
         file = self.path / PARETO
         return typed(list[dict[str, Any]], read_json(file), str(file)) if file.exists() else []
 
@@ -300,7 +325,9 @@ class Training(Stage):
     def model(self) -> Path:
         """Folder of the trained model, as Hugging Face has it."""
         if not self.sealed:
-            raise DataError(f"{self.name} of {self.root} is not finished", hint=f"Go on with 'agentr resume {self.root}'.")
+            raise DataError(
+                f"{self.name} of {self.root} is not finished", hint=f"Go on with 'agentr resume {self.root}'."
+            )
         return self.root / self.summary.checkpoint
 
     def curve(self) -> pa.Table:
@@ -343,7 +370,8 @@ class Measured(Trees):
 
 
 def paid_once(stages: Iterable[Stage]) -> list[Trees]:
-    """Returns the sealed stages of exploration among stages, without those that another one has in itself: that one's cost has theirs."""
+    """Returns the sealed stages of exploration among stages, without those that another one has in itself: that one's
+    cost has theirs."""
     trees = [stage for stage in stages if isinstance(stage, Trees) and not isinstance(stage, Episodes) and stage.sealed]
     included = {stage.summary.includes for stage in trees}
     return [stage for stage in trees if stage.name not in included]

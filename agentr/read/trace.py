@@ -88,7 +88,9 @@ def trace_row(root: Path, dataset: str, index: int) -> RowTrace:
     made = row.provenance
     chosen = _side(root, made.stage, made.tree, made.nodes)
     pair = isinstance(row, Preference)
-    rejected = _side(root, made.rejected_stage or made.stage, made.rejected_tree or made.tree, made.rejected) if pair else None
+    rejected = (
+        _side(root, made.rejected_stage or made.stage, made.rejected_tree or made.tree, made.rejected) if pair else None
+    )
     return RowTrace(dataset, index, row, chosen, rejected)
 
 
@@ -117,12 +119,19 @@ def trace_node(root: Path, stage: str, tree: Tree, node: int) -> list[Use]:
         DataError: The tree has no such node.
     """
     if not 0 <= node < len(tree.nodes):
-        raise DataError(f"the tree {tree.task.key!r} of {stage} has no node {node}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
-    return [use for dataset, stages in made_of(root, stage).items() for use in _uses(root, dataset, stages, tree.task.key, node)]
+        raise DataError(
+            f"the tree {tree.task.key!r} of {stage} has no node {node}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}."
+        )
+    return [
+        use
+        for dataset, stages in made_of(root, stage).items()
+        for use in _uses(root, dataset, stages, tree.task.key, node)
+    ]
 
 
 def made_of(root: Path, stage: str) -> dict[str, set[str]]:
-    """Returns the sealed datasets whose rows may be made of a stage's trees, each with the stages under which it may know them.
+    """Returns the sealed datasets whose rows may be made of a stage's trees, each with the stages under which it may
+    know them.
 
     Args:
         root: The run directory.

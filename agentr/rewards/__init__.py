@@ -1,8 +1,10 @@
-"""Rewards by name. A module here, or ``reward.py`` in a method's folder, that says ``REWARD = its_class`` is found by itself; one
-elsewhere is named ``module:class``.
+"""Rewards by name.
+A module here, or ``reward.py`` in a method's folder, that says ``REWARD = its_class`` is found by itself; one elsewhere
+is named ``module:class``.
 
-A reward is a class whose arguments are its options; called with a group, it returns what each rollout is worth. Its answer must not depend
-on the order of the group. A price or a bonus is said to be one by ``Reward(total, shaping=total)``: then the gate holds for it.
+A reward is a class whose arguments are its options; called with a group, it returns what each rollout is worth. Its
+answer must not depend on the order of the group. A price or a bonus is said to be one by
+``Reward(total, shaping=total)``: then the gate holds for it.
 """
 
 from __future__ import annotations
@@ -48,14 +50,20 @@ class RewardConfig(Section):
         try:
             make(self)
         except ConfigError as error:
-            yield Problem("name" if self.name not in known() and ":" not in self.name else "options", error.message.rstrip("."), error.hint)
+            yield Problem(
+                "name" if self.name not in known() and ":" not in self.name else "options",
+                error.message.rstrip("."),
+                error.hint,
+            )
 
 
 class Gate(StrEnum):
     outcome = "outcome"
-    """Successes alone, measured from the least of its group; a failure counts for its outcome, and never more than a success."""
+    """Successes alone, measured from the least of its group; a failure counts for its outcome, and never more than a
+    success."""
     none = "none"
-    """All rollouts alike (the papers): among failures the shortest is then taught, and a short failure may rank above a long success."""
+    """All rollouts alike (the papers): among failures the shortest is then taught, and a short failure may rank above a
+    long success."""
 
 
 @cache
@@ -106,8 +114,8 @@ class Rewards:
         return cls(tuple(configs), scores, gate)
 
     def __call__(self, group: Group) -> list[Reward]:
-        """Returns what each rollout of a group is worth, with the components of all rewards; of a failure also ``gate``: what its shaping
-        would have taken from it, or given to it with the opposite sign.
+        """Returns what each rollout of a group is worth, with the components of all rewards; of a failure also
+        ``gate``: what its shaping would have taken from it, or given to it with the opposite sign.
 
         Raises:
             RewardLost: A user's reward took too long, or its process died.
@@ -119,7 +127,9 @@ class Rewards:
             for index, reward in enumerate(_asked(config, score, group)):
                 totals[index] += config.weight * (reward.total - reward.shaping)
                 shaping[index] += config.weight * reward.shaping
-                parts[index] |= {f"{prefix}{name}": value for name, value in reward.parts.items()} or {prefix.rstrip("/"): reward.total}
+                parts[index] |= {f"{prefix}{name}": value for name, value in reward.parts.items()} or {
+                    prefix.rstrip("/"): reward.total
+                }
         if self.gate is Gate.none or not any(shaping):
             totals = [total + shaped for total, shaped in zip(totals, shaping, strict=True)]
         else:
@@ -133,9 +143,10 @@ class Rewards:
 def gated(outcomes: Sequence[float], shaping: Sequence[float], succeeded: Sequence[bool]) -> list[float]:
     """Returns what rollouts of a group are worth if shaping is for successes alone.
 
-    A failure is worth its outcome, so failures that came to the same end are equal. A success is worth its outcome and what its shaping
-    is above the least among the successes, which is at least 0: prices are negative, and as they stand would put a dear success below a
-    failure. If an outcome itself puts one there, all successes are raised by the same, to 1 above the best failure.
+    A failure is worth its outcome, so failures that came to the same end are equal. A success is worth its outcome and
+    what its shaping is above the least among the successes, which is at least 0: prices are negative, and as they stand
+    would put a dear success below a failure. If an outcome itself puts one there, all successes are raised by the same,
+    to 1 above the best failure.
 
     Args:
         outcomes: What each is worth without its shaping.
@@ -143,7 +154,10 @@ def gated(outcomes: Sequence[float], shaping: Sequence[float], succeeded: Sequen
     if not any(succeeded):
         return list(outcomes)
     least = min(shaped for shaped, won in zip(shaping, succeeded, strict=True) if won)
-    totals = [worth + (shaped - least if won else 0.0) for worth, shaped, won in zip(outcomes, shaping, succeeded, strict=True)]
+    totals = [
+        worth + (shaped - least if won else 0.0)
+        for worth, shaped, won in zip(outcomes, shaping, succeeded, strict=True)
+    ]
     lost = max((total for total, won in zip(totals, succeeded, strict=True) if not won), default=-math.inf)
     worst = min(total for total, won in zip(totals, succeeded, strict=True) if won)
     raised = lost - worst + 1.0 if worst <= lost else 0.0
@@ -166,6 +180,7 @@ def _asked(config: RewardConfig, score: Score, group: Group) -> list[Reward]:
         for name, value in {"": reward.total, "shaping": reward.shaping, **reward.parts}.items():
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise DataError(
-                    f"the reward {config.name} gave {value!r} for {task}{f' ({name})' if name else ''}, which is no finite number"
+                    f"the reward {config.name} gave {value!r} for {task}{f' ({name})' if name else ''}, which is no "
+                    "finite number"
                 )
     return found

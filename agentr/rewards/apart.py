@@ -1,7 +1,8 @@
-"""A user's reward in a process of its own, so that its deadline holds: in this one, code that never lets go of the interpreter (a regular
-expression, a loop in C) would stop every thread, the one that watches included.
+"""A user's reward in a process of its own, so that its deadline holds: in this one, code that never lets go of the
+interpreter (a regular expression, a loop in C) would stop every thread, the one that watches included.
 
-The process imports the reward once, with this one's ``sys.path``, and answers one group after another. It ends when its socket does.
+The process imports the reward once, with this one's ``sys.path``, and answers one group after another. It ends when its
+socket does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ START_S = 60.0
 
 
 class RewardLost(DataError):
-    """A reward gave no answer: it took too long, or its process died. Its process is gone; the next group gets another one."""
+    """A reward gave no answer: it took too long, or its process died.
+    Its process is gone; the next group gets another one."""
 
 
 class Apart:

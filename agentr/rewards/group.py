@@ -31,8 +31,8 @@ class Reward:
     """What a rollout is worth, in all and by component; components are for people and need not add up.
 
     Attributes:
-        shaping: How much of the total says how the rollout came to its end and not what came of it: a price, a bonus. ``method.gate``
-            decides for which rollouts it counts.
+        shaping: How much of the total says how the rollout came to its end and not what came of it: a price, a bonus.
+            ``method.gate`` decides for which rollouts it counts.
     """
 
     total: float
@@ -41,5 +41,6 @@ class Reward:
 
 
 def group_of(tree: Tree, answer_prefix: str = "", progress: float = 0.0, round_: int = 1) -> Group:
-    """Returns the rollouts in a tree, in the order of their leaves. An episode that failed for infrastructure reasons is none."""
+    """Returns the rollouts in a tree, in the order of their leaves.
+    An episode that failed for infrastructure reasons is none."""
     return Group(list(episodes(tree, answer_prefix)), progress, round_)

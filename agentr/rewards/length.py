@@ -19,7 +19,9 @@ class Length:
         self._per_token, self._observations = per_token, observations
 
     def __call__(self, group: Group) -> list[Reward]:
-        prices = (-self._per_token * (e.tokens_with_observations if self._observations else e.tokens) for e in group.episodes)
+        prices = (
+            -self._per_token * (e.tokens_with_observations if self._observations else e.tokens) for e in group.episodes
+        )
         return [Reward(price, shaping=price) for price in prices]
 
 

@@ -23,7 +23,9 @@ class NamedScore:
         ended = [e.leaf.scores for e in group.episodes if e.leaf.outcome in (Outcome.SUCCESS, Outcome.FAILURE)]
         if ended and not any(self._name in scores for scores in ended):
             given = ", ".join(sorted(set().union(*ended)))
-            hint = f"it gives {given}: name one of them" if given else "it gives none: use another reward, such as outcome"
+            hint = (
+                f"it gives {given}: name one of them" if given else "it gives none: use another reward, such as outcome"
+            )
             raise ValueError(f"the environment gives no score {self._name!r} with an answer; {hint}")
         return [Reward(episode.leaf.scores.get(self._name, 0.0)) for episode in group.episodes]
 

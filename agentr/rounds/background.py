@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 class Beside(Generic[T]):
-    """A call that goes on in a thread of its own. The thread ends with the process, at the latest, which those of an executor do not."""
+    """A call that goes on in a thread of its own.
+    The thread ends with the process, at the latest, which those of an executor do not."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._made: Future[T] = Future()

@@ -79,9 +79,13 @@ class Collecting:
             try:
                 return self._start().tasks(selection, training)
             except CoordinatorDied as error:
-                self.served.reporter.say(f"{error} died before it listed the tasks; it starts again and continues", "yellow")
+                self.served.reporter.say(
+                    f"{error} died before it listed the tasks; it starts again and continues", "yellow"
+                )
 
-    def run(self, title: str, job: TreeJob, policy: Path | None, engines: Sequence[Any], update: Update | None = None) -> dict[str, Any]:
+    def run(
+        self, title: str, job: TreeJob, policy: Path | None, engines: Sequence[Any], update: Update | None = None
+    ) -> dict[str, Any]:
         """Runs a job on the coordinators, shows its progress, and survives a coordinator's death.
 
         Args:
@@ -89,11 +93,19 @@ class Collecting:
             update: Is told the progress; by default it is shown as a task of its own.
         """
         reporter, store = self.served.reporter, self.served.store
-        job = replace(job, about={"run": self.served.name, **logs.current()}, logs=store.layout.logs if store is not None else None)
+        job = replace(
+            job,
+            about={"run": self.served.name, **logs.current()},
+            logs=store.layout.logs if store is not None else None,
+        )
         while True:
             coordinators = self._start()
-            job = replace(job, epoch=self.served.next_epoch())  # the last ones may live on, on a machine that is cut off
-            with self._watchdog.armed(title), nullcontext(update) if update is not None else reporter.task(title, "trees") as told:
+            # the last ones may live on, on a machine that is cut off
+            job = replace(job, epoch=self.served.next_epoch())
+            with (
+                self._watchdog.armed(title),
+                nullcontext(update) if update is not None else reporter.task(title, "trees") as told,
+            ):
                 try:
                     return coordinators.run(title, job, policy, engines, lambda now: self._told(now, told))
                 except CoordinatorDied as error:
@@ -103,11 +115,15 @@ class Collecting:
         counts = now["counts"]
         self._watchdog.tell(now["done"], now["failed"], now["skipped"], counts.get("completions", 0))
         self._cluster.gauges.collected(now)
-        details = f"solved {now['successes']}, calls {counts.get('calls', 0)}, tokens {counts.get('completion_tokens', 0)}"
+        details = (
+            f"solved {now['successes']}, calls {counts.get('calls', 0)}, tokens {counts.get('completion_tokens', 0)}"
+        )
         if now["retried"]:
             details += f", retried {now['retried']}"
         if now["waiting"]:
-            details += f"; waiting for {', '.join(f'{name} ({why})' for name, why in now['waiting'].items())}"[:_LONGEST]
+            details += f"; waiting for {', '.join(f'{name} ({why})' for name, why in now['waiting'].items())}"[
+                :_LONGEST
+            ]
         if not now["total"]:
             details = "engines and coordinators get ready" + details.partition("tokens 0")[2]
         update(now["done"] + now["failed"] + now["skipped"], now["total"], details)
@@ -152,10 +168,15 @@ class Collecting:
             )
         if not self._coordinators.up:
             number = plan.places.coordinators
-            with reporter.task(f"{'coordinator' if number == 1 else f'{number} coordinators'} and environment {plan.config.env.name}"):
+            with reporter.task(
+                f"{'coordinator' if number == 1 else f'{number} coordinators'} and environment {plan.config.env.name}"
+            ):
                 self._spec = self._coordinators.start()
             if not self._spec.can_fork:
-                reporter.say(f"        {self._spec.name} cannot copy a state: every branch is a reset and a replay, which is checked")
+                reporter.say(
+                    f"        {self._spec.name} cannot copy a state: every branch is a reset and a replay, which is "
+                    "checked"
+                )
         return self._coordinators
 
     def _stop_servers(self) -> None:

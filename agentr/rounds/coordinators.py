@@ -1,8 +1,8 @@
 """The coordinators of a run: they share each stage, and are started again when one dies.
 
-A stage is divided by its tasks. All coordinators of an attempt work in one working folder, of one epoch, which the driver took over for
-them; when one of them dies the others are stopped, and a new attempt goes on from the journals of all. A tree depends on its own seed
-alone, so the trees are the same however many coordinators there are.
+A stage is divided by its tasks. All coordinators of an attempt work in one working folder, of one epoch, which the
+driver took over for them; when one of them dies the others are stopped, and a new attempt goes on from the journals of
+all. A tree depends on its own seed alone, so the trees are the same however many coordinators there are.
 """
 
 from __future__ import annotations
@@ -92,10 +92,15 @@ class Coordinators:
         for number in range(wanted):
             if number not in self._actors:
                 name = f"coordinator-{number}-{token_hex(3)}"
-                self._actors[number] = self._ray.remote(Coordinator).options(name=name, **how).remote(*self._args, number)
+                self._actors[number] = (
+                    self._ray.remote(Coordinator).options(name=name, **how).remote(*self._args, number)
+                )
                 self._started(f"coordinator-{number}")
         try:
-            specs = [answer_of(self._ray, actor.ready.remote(), "the coordinator", START_TIMEOUT_S) for actor in self._actors.values()]
+            specs = [
+                answer_of(self._ray, actor.ready.remote(), "the coordinator", START_TIMEOUT_S)
+                for actor in self._actors.values()
+            ]
         except (ActorDiedError, ActorUnavailableError) as error:  # its node died while it started
             self.kill()
             self._count_death("its start", error)
@@ -135,7 +140,10 @@ class Coordinators:
         """
         taken = GrowingForest(job.folder, epoch=job.epoch)
         parts = job.divided(len(self._actors))
-        calls = {n: self._actors[n].run.remote(part, policy, engines) for n, part in zip(sorted(self._actors), parts, strict=False)}
+        calls = {
+            n: self._actors[n].run.remote(part, policy, engines)
+            for n, part in zip(sorted(self._actors), parts, strict=False)
+        }
         try:
             progress = self._watch(calls, told)
         except BaseException as error:  # also when interrupted: the others must not go on

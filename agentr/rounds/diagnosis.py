@@ -47,7 +47,8 @@ class Parts:
 
 
 def diagnose(parts: Parts) -> list[Cause]:
-    """Returns why nothing moves, the most likely cause first. Never nothing: what no check explains is said to be so."""
+    """Returns why nothing moves, the most likely cause first.
+    Never nothing: what no check explains is said to be so."""
     checks: dict[str, Callable[[], Iterator[Cause]]] = {
         "head": check_head,
         "nodes": lambda: check_nodes(parts.known, nodes()),
@@ -64,7 +65,14 @@ def diagnose(parts: Parts) -> list[Cause]:
         try:
             found += check()
         except Exception as error:  # noqa: BLE001 - a check that fails must not hide the others
-            found.append(Cause(CauseKind.check_failed, f"{name} cannot be looked at", f"{type(error).__name__}: {error}", "Is Ray alive?"))
+            found.append(
+                Cause(
+                    CauseKind.check_failed,
+                    f"{name} cannot be looked at",
+                    f"{type(error).__name__}: {error}",
+                    "Is Ray alive?",
+                )
+            )
         if any(cause.kind is CauseKind.head_silent for cause in found):
             break  # the other checks would wait for it
     return found or [_unexplained(parts.progress or {})]
@@ -72,7 +80,10 @@ def diagnose(parts: Parts) -> list[Cause]:
 
 def _coordinator(parts: Parts) -> Iterator[Cause]:
     if parts.silent_s > SILENT_S:
-        what, evidence = "the coordinator's loop is blocked, or its node is cut off", f"it has not answered for {parts.silent_s:.0f} s"
+        what, evidence = (
+            "the coordinator's loop is blocked, or its node is cut off",
+            f"it has not answered for {parts.silent_s:.0f} s",
+        )
         yield Cause(CauseKind.coordinator_silent, what, evidence, "Lower collect.in_flight if its CPU is full.")
 
 
@@ -85,7 +96,9 @@ def _trees(parts: Parts) -> Iterator[Cause]:
 
 
 def _unexplained(progress: dict[str, Any]) -> Cause:
-    trees = f"{progress.get('in_flight', 0)} trees grow, {progress.get('done', 0)} of {progress.get('total', 0)} are done"
+    trees = (
+        f"{progress.get('in_flight', 0)} trees grow, {progress.get('done', 0)} of {progress.get('total', 0)} are done"
+    )
     evidence = f"{trees}, last error: {progress.get('last_error') or 'none'}"
     hint = "Is one call just very slow? See watchdog.after_s."
     return Cause(CauseKind.unknown, "no part of the run is at fault that can be seen", evidence, hint)

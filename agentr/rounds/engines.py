@@ -66,7 +66,9 @@ class Engines:
             try:
                 self._cluster.connect().get(engine.sleep.remote(), timeout=places.policy.timeout_s)
             except (ActorDiedError, ActorUnavailableError):
-                self.served.reporter.say(f"{name} died before the training of this online step; it starts again", "yellow")
+                self.served.reporter.say(
+                    f"{name} died before the training of this online step; it starts again", "yellow"
+                )
             except RayError as error:
                 raise cause_of(error, name) from error
 

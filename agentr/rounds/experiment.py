@@ -1,7 +1,8 @@
-"""The stages of a run: trees, datasets, trainings, evaluations. Each is sealed when it is done and skipped when it is sealed.
+"""The stages of a run: trees, datasets, trainings, evaluations.
+Each is sealed when it is done and skipped when it is sealed.
 
-A stage reads sealed stages and writes its own folder. Policies are named by the stage that trained them, so that every tree and every
-row says which policy it came from. ``agentr.rounds.loop`` puts the stages in order.
+A stage reads sealed stages and writes its own folder. Policies are named by the stage that trained them, so that every
+tree and every row says which policy it came from. ``agentr.rounds.loop`` puts the stages in order.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Experiment:
     # models -----------------------------------------------------------------------------------------------------------
 
     def base_model(self) -> Checkpoint:
-        """Returns the model that the experiment starts from, as a folder in the run directory (or the user's own folder)."""
+        """Returns the model that the experiment starts from, as a folder in the run directory (or the user's own
+        folder)."""
 
         model, turns = self.plan.config.model, self.plan.config.turns
 
@@ -142,7 +144,12 @@ class Experiment:
         if trees and forest.manifest["progress"].get("identical", 0) == trees:
             evidence = f"each of {trees} trees has one episode, drawn again and again"
             hint = "Raise collect.sampling.temperature, or choose other tasks (collect.tasks)."
-            cause = Cause(CauseKind.trees_identical, "every tree is identical in itself: there is nothing to choose from", evidence, hint)
+            cause = Cause(
+                CauseKind.trees_identical,
+                "every tree is identical in itself: there is nothing to choose from",
+                evidence,
+                hint,
+            )
             tell(self.reporter, self.store.event, forest.stage, [cause])
 
     def forest(self, name: str) -> Forest:
@@ -170,7 +177,8 @@ class Experiment:
         progress = manifest["progress"]
         if progress.get("regrown"):
             self.reporter.say(
-                f"        set aside as damaged, and grown anew: {counted(len(progress['regrown']), 'tree')}: {some(progress['regrown'])}"
+                f"        set aside as damaged, and grown anew: {counted(len(progress['regrown']), 'tree')}: "
+                f"{some(progress['regrown'])}"
             )
         counts = {"trees": manifest["trees"], "failed": progress["failed"], "solved": progress["successes"]}
         return TreeSummary.read({**counts, **progress["counts"], "trees_hash": manifest.get("trees_hash")})

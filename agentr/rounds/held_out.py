@@ -19,7 +19,18 @@ from agentr.rounds.experiment import Experiment
 from agentr.search import Sample
 from agentr.store.files import read_json, write_json
 from agentr.store.forest import Forest
-from agentr.store.layout import CONTROL, EVAL, EVALUATION, JUDGED, RECOVERY, SELECTION, SHORTENED, WARM_START, Arm, Checkpoint
+from agentr.store.layout import (
+    CONTROL,
+    EVAL,
+    EVALUATION,
+    JUDGED,
+    RECOVERY,
+    SELECTION,
+    SHORTENED,
+    WARM_START,
+    Arm,
+    Checkpoint,
+)
 from agentr.store.summaries import EvalSummary, TreeSummary
 from agentr.types import Task
 
@@ -72,7 +83,8 @@ class HeldOut:
         return lambda: self.experiment.services.collecting.tasks(selection, training=False)
 
     def _recover(self) -> None:
-        """Measures how often the policy still succeeds from the beginnings of the warm start's failed episodes (Agent-R, Table 3)."""
+        """Measures how often the policy still succeeds from the beginnings of the warm start's failed episodes
+        (Agent-R, Table 3)."""
         source = self._episodes(WARM_START)
         one = Sample(1, self.config.max_steps, self.config.max_invalid)
         self._play(RECOVERY, Grow(one, BadBeginning(self.experiment.plan.seed(0))), source.tasks, source)

@@ -1,4 +1,5 @@
-"""The loop of self-training, the same for every method: warm start, then round after round; a control arm; the best checkpoint."""
+"""The loop of self-training, the same for every method: warm start, then round after round; a control arm; the best
+checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +18,18 @@ from agentr.rounds.prune import delete, prunable
 from agentr.rounds.round import Round
 from agentr.rounds.warm_start import warm_start
 from agentr.store.files import write_json, write_link
-from agentr.store.layout import CONTROL, DATASET, DEMONSTRATIONS, EVAL, MODEL, SELECTION, TRAIN, WARM_START, Checkpoint, arm_of
+from agentr.store.layout import (
+    CONTROL,
+    DATASET,
+    DEMONSTRATIONS,
+    EVAL,
+    MODEL,
+    SELECTION,
+    TRAIN,
+    WARM_START,
+    Checkpoint,
+    arm_of,
+)
 from agentr.store.stages import NotWanted
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.train.job import TrainJob
@@ -25,7 +37,8 @@ from agentr.types import Loss
 
 
 def run_rounds(experiment: Experiment, methods: Sequence[Method], only: Collection[str] = ()) -> None:
-    """Runs an experiment: for each round explore, build, train, evaluate. Ends with the control arm and the best checkpoint.
+    """Runs an experiment: for each round explore, build, train, evaluate.
+    Ends with the control arm and the best checkpoint.
 
     Args:
         methods: Of each round, from the warm start's, 0, on.
@@ -53,7 +66,11 @@ def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
     """Returns the names of the stages that ``run_rounds`` seals, in this order."""
     config = experiment.plan.config
     run, eval_, warm = config.run, config.eval, config.warm_start.enabled
-    stages = [MODEL, *map(WARM_START.stage, (DEMONSTRATIONS, DATASET, TRAIN) if warm else ()), *evaluations(eval_, WARM_START)]
+    stages = [
+        MODEL,
+        *map(WARM_START.stage, (DEMONSTRATIONS, DATASET, TRAIN) if warm else ()),
+        *evaluations(eval_, WARM_START),
+    ]
     for arm in map(arm_of, range(1, run.rounds + 1)):
         stages += [*map(arm.stage, methods[arm.number].stages(arm.number)), *evaluations(eval_, arm)]
     if run.control and run.rounds:
@@ -74,15 +91,20 @@ def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
         policy = methods[number].improve(round_, policy if continue_from is ContinueFrom.previous else first)
         HeldOut(experiment, round_.arm, policy).measure()
         write_card(Run(experiment.root), round_.arm)
-        delete(experiment.store, [entry for entry in prunable(Run(experiment.root), run.keep) if entry.what == "weights"])
+        delete(
+            experiment.store, [entry for entry in prunable(Run(experiment.root), run.keep) if entry.what == "weights"]
+        )
 
     if run.control and run.rounds:
         run_control(experiment, methods, first, demonstrations)
     promote(experiment)
 
 
-def run_control(experiment: Experiment, methods: Sequence[Method], warm_start: Checkpoint, demonstrations: Path | None) -> None:
-    """Trains the warm start on the demonstrations alone, for as many steps and with the same schedules as the rounds, and evaluates it.
+def run_control(
+    experiment: Experiment, methods: Sequence[Method], warm_start: Checkpoint, demonstrations: Path | None
+) -> None:
+    """Trains the warm start on the demonstrations alone, for as many steps and with the same schedules as the rounds,
+    and evaluates it.
 
     Without such a control, more training looks like self-training.
     """
@@ -100,11 +122,15 @@ def run_control(experiment: Experiment, methods: Sequence[Method], warm_start: C
             assert done is not None, "the control comes after the rounds"
             start = Checkpoint(name, jobs[-1].model) if jobs and previous else warm_start
             train = replace(_control_config(experiment, methods[number], number), steps=done.read(TrainSummary).steps)
-            jobs.append(experiment.train_job(f"control-{number:02d}", demonstrations, start, folder / f"{number:02d}", train))
+            jobs.append(
+                experiment.train_job(f"control-{number:02d}", demonstrations, start, folder / f"{number:02d}", train)
+            )
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
 
-    trained = experiment.store.stages.run(name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed})
+    trained = experiment.store.stages.run(
+        name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed}
+    )
     HeldOut(experiment, CONTROL, experiment.checkpoint(name, trained)).measure()
 
 
@@ -114,7 +140,8 @@ def _control_config(experiment: Experiment, method: Method, round_: int) -> Trai
 
 
 def promote(experiment: Experiment) -> None:
-    """Points ``best`` at the round with the highest success on ``eval.select``, or on ``eval.tasks``; among equals the earliest.
+    """Points ``best`` at the round with the highest success on ``eval.select``, or on ``eval.tasks``; among equals the
+    earliest.
 
     Raises:
         RunError: Something else is called ``best`` in the run directory.
@@ -132,7 +159,10 @@ def promote(experiment: Experiment) -> None:
     link = store.layout.best
     if model.exists():
         if link.exists() and not link.is_symlink():
-            raise RunError(f"{link} is in the way of the link to the best checkpoint", hint="Move it, and start the same run again.")
+            raise RunError(
+                f"{link} is in the way of the link to the best checkpoint",
+                hint="Move it, and start the same run again.",
+            )
         write_link(link, model.relative_to(store.root))
     everything = {arm.folder: success for arm, success in results.items()}
     write_json(

@@ -34,7 +34,8 @@ C = TypeVar("C", bound=MethodConfig)
 
 
 class Method(ABC, Generic[C]):
-    """A method: what both kinds have, those that learn from a round's rows (`Offline`) and those that learn while they collect (`Online`).
+    """A method: what both kinds have, those that learn from a round's rows (`Offline`) and those that learn while they
+    collect (`Online`).
 
     A subclass says ``name``, ``title`` and ``Config``. Its docstring is its entry in ``agentr list methods``.
 
@@ -86,7 +87,7 @@ class Method(ABC, Generic[C]):
     def train(self, round_: Round, start: Checkpoint) -> Checkpoint:
         """Trains a round's policy, unless that is done."""
 
-    # what a method says of itself ---------------------------------------------------------------------------------------
+    # what a method says of itself -------------------------------------------------------------------------------------
 
     @classmethod
     def check(cls, config: Config) -> Iterator[Problem]:
@@ -98,7 +99,8 @@ class Method(ABC, Generic[C]):
         """Returns what a round does with one task, in a few words."""
 
     def trees(self, tasks: int | None) -> int | None:
-        """Returns the trees that a stage of exploration grows in a round of so many tasks; None if that is not known."""
+        """Returns the trees that a stage of exploration grows in a round of so many tasks; None if that is not
+        known."""
         return tasks
 
     def optimiser_steps(self, train: TrainConfig, rows: int | None) -> int | None:
@@ -117,8 +119,9 @@ class Method(ABC, Generic[C]):
 class Offline(Method[C]):
     """A method that learns from the rows of a whole round: it explores, builds a dataset, and trains on it.
 
-    A subclass says its ``loss``, and implements ``exploration`` and ``rows``. The exploration is all that decides what a round's trees are,
-    besides the sections that every method has: two runs whose explorations are equal share their trees (``agentr compare``).
+    A subclass says its ``loss``, and implements ``exploration`` and ``rows``. The exploration is all that decides what
+    a round's trees are, besides the sections that every method has: two runs whose explorations are equal share their
+    trees (``agentr compare``).
     """
 
     @abstractmethod
@@ -155,7 +158,9 @@ class Offline(Method[C]):
         def write(folder: Path) -> DatasetSummary:
             with experiment.reporter.task(stage):
                 limit, facts = round_.config.build.max_length, self.facts(round_)
-                manifest = write_dataset(folder, self.rows(round_), limit, lambda own, keep: self.mix(own, round_, keep), **facts)
+                manifest = write_dataset(
+                    folder, self.rows(round_), limit, lambda own, keep: self.mix(own, round_, keep), **facts
+                )
             if (loss := dataset_loss(folder)) is not self.loss:
                 raise RunError(f"{self.name} says that its rows are for the loss {self.loss}, and they are for {loss}")
             return DatasetSummary.read(manifest)
@@ -172,7 +177,8 @@ class Offline(Method[C]):
             keep: Puts another row beside them.
 
         Returns:
-            The rows, and how many of the others were left out, by reason. Own rows that are not among them are recorded as dropped.
+            The rows, and how many of the others were left out, by reason. Own rows that are not among them are recorded
+            as dropped.
         """
         return own, Counter()
 
@@ -181,7 +187,9 @@ class Offline(Method[C]):
         return {}
 
     def describe(self) -> str:
-        return ", then ".join(f"{stage} ({work.kind})" for stage, work in self.exploration(1).items()) or "no exploration"
+        return (
+            ", then ".join(f"{stage} ({work.kind})" for stage, work in self.exploration(1).items()) or "no exploration"
+        )
 
 
 @dataclass
@@ -214,7 +222,9 @@ class Imitation(Offline[C]):
 
     def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:
         mixture = self.config.mixture  # type: ignore[attr-defined]
-        earlier = [keep(row) for row in round_.earlier_rows(mixture.earlier_rounds) if isinstance(row, Row) and is_own(row)]
+        earlier = [
+            keep(row) for row in round_.earlier_rows(mixture.earlier_rounds) if isinstance(row, Row) and is_own(row)
+        ]
         return mix_rows(
             own,
             mixture,

@@ -56,7 +56,8 @@ class Online(Method[C]):
             yield Problem("policy.backend", message, "Set policy.backend=vllm.")
         if not config.turns.keep_reasoning:
             message = (
-                f"false leaves reasoning out of later prompts, so that a rollout is no one sequence, and {cls.name} trains on rollouts"
+                f"false leaves reasoning out of later prompts, so that a rollout is no one sequence, and {cls.name} "
+                "trains on rollouts"
             )
             yield Problem("turns.keep_reasoning", message, "Set turns.keep_reasoning=true.")
         sampling = config.collect.sampling
@@ -72,15 +73,27 @@ class Online(Method[C]):
         rows = method.tasks * method.episodes
         for index, train in enumerate(config.train):
             if train.batch_size * train.grpo.minibatches != rows:
-                message = f"{train.batch_size} x {train.grpo.minibatches} minibatches is not method.tasks x episodes = {rows}"
+                message = (
+                    f"{train.batch_size} x {train.grpo.minibatches} minibatches is not method.tasks x episodes = {rows}"
+                )
                 divides = rows % train.grpo.minibatches == 0
                 hint = f"Set it to {rows // train.grpo.minibatches}." if divides else "Choose numbers that divide."
                 yield Problem(f"train[{index}].batch_size", message, hint)
             if train.steps or train.epochs != 1.0:
-                message = f"the optimiser steps are method.steps x grpo.minibatches x grpo.iterations = {method.steps * train.grpo.updates}"
+                message = (
+                    "the optimiser steps are method.steps x grpo.minibatches x grpo.iterations = "
+                    f"{method.steps * train.grpo.updates}"
+                )
                 yield Problem(f"train[{index}].{'steps' if train.steps else 'epochs'}", message, "Leave it out.")
-        if method.validation.every and method.validation.tasks.split == config.eval.tasks.split and not config.env.allow_leaks:
-            message = f"split {config.eval.tasks.split!r} is what the run is measured on: choosing by it would flatter the result"
+        if (
+            method.validation.every
+            and method.validation.tasks.split == config.eval.tasks.split
+            and not config.env.allow_leaks
+        ):
+            message = (
+                f"split {config.eval.tasks.split!r} is what the run is measured on: choosing by it would flatter the "
+                "result"
+            )
             yield Problem("method.validation.tasks.split", message, "Choose another held-out split.")
 
     def stages(self, round_: int) -> list[str]:
@@ -143,14 +156,20 @@ class Online(Method[C]):
         settled = sum(one.settled for one in measured)
         if not chosen:
             raise DataError(
-                f"Pareto sampling has chosen none of {len(measured)} tasks: the policy solves {settled} of them always or never",
-                hint="Raise method.pareto.tasks or .episodes, choose easier or harder tasks, or set method.pareto.settled=keep.",
+                f"Pareto sampling has chosen none of {len(measured)} tasks: the policy solves {settled} of them always "
+                "or never",
+                hint=(
+                    "Raise method.pareto.tasks or .episodes, choose easier or harder tasks, or set "
+                    "method.pareto.settled=keep."
+                ),
             )
         round_.experiment.reporter.say(
             f"        {len(chosen)} of {len(measured)} tasks are trained on; {settled} were solved always or never"
         )
         ids = {task.id for task in chosen}
-        return chosen, [{"task": m.task.id, "earned": m.earned, "calls": m.calls, "chosen": m.task.id in ids} for m in measured]
+        return chosen, [
+            {"task": m.task.id, "earned": m.earned, "calls": m.calls, "chosen": m.task.id in ids} for m in measured
+        ]
 
     def trees(self, tasks: int | None) -> int | None:
         most = max(self.config.tasks, self.config.max_tasks)

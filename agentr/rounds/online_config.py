@@ -17,7 +17,8 @@ from agentr.rewards import Gate, RewardConfig
 
 @dataclass
 class ValidationConfig(Section):
-    """How a training is watched on tasks that it does not train on. The step that does best there is the one that is kept."""
+    """How a training is watched on tasks that it does not train on.
+    The step that does best there is the one that is kept."""
 
     every: NonNegativeInt = 0
     """Online steps between two measurements; 0 means never, and the last one's weights are kept."""
@@ -36,8 +37,8 @@ class OnlineConfig(MethodConfig):
     tasks: PositiveInt = 32
     """Tasks of an online step, drawn from those of the round (collect.tasks) so that all have their turn."""
     max_tasks: NonNegativeInt = 0
-    """Where rollouts of a task are all worth the same, others take its place, up to so many in an online step (dynamic sampling, arXiv
-    2503.14476, section 3.2); 0 means that the tasks of a step stay as they are drawn."""
+    """Where rollouts of a task are all worth the same, others take its place, up to so many in an online step (dynamic
+    sampling, arXiv 2503.14476, section 3.2); 0 means that the tasks of a step stay as they are drawn."""
     episodes: Annotated[int, Field(ge=2)] = 8
     """Rollouts of a task, which are compared with each other."""
     max_steps: NonNegativeInt = 0
@@ -49,8 +50,8 @@ class OnlineConfig(MethodConfig):
     rewards: list[RewardConfig] = field(default_factory=lambda: [RewardConfig()])
     """What a rollout is worth: the sum of these."""
     gate: Gate = Gate.outcome
-    """For whom shaping counts: prices (length, calls), factors (et_agent), a bonus (arpo), and what a reward of one's own says is shaping.
-    With a gate and without shaping nothing is changed."""
+    """For whom shaping counts: prices (length, calls), factors (et_agent), a bonus (arpo), and what a reward of one's
+    own says is shaping. With a gate and without shaping nothing is changed."""
     advantages: AdvantageConfig = field(default_factory=AdvantageConfig)
     """What rewards are compared with."""
     max_staleness: NonNegativeInt = 0
@@ -60,14 +61,17 @@ class OnlineConfig(MethodConfig):
 
     @property
     def trees(self) -> int:
-        """Rollouts of a task that begin a tree each, as ``agentr.build.advantages`` takes them; 0 if each first turn does."""
+        """Rollouts of a task that begin a tree each, as ``agentr.build.advantages`` takes them; 0 if each first turn
+        does."""
         return 0
 
     def problems(self) -> Iterator[Problem]:
         if not self.rewards:
             yield Problem("rewards", "the list is empty", "Name at least one; see 'agentr list rewards'.")
         if self.max_tasks and self.max_tasks < self.tasks:
-            yield Problem("max_tasks", f"{self.max_tasks} is less than tasks = {self.tasks}", "Raise it, or set it to 0.")
+            yield Problem(
+                "max_tasks", f"{self.max_tasks} is less than tasks = {self.tasks}", "Raise it, or set it to 0."
+            )
         if self.validation.patience and not self.validation.every:
             yield Problem("validation.patience", "there are no measurements to wait for", "Set validation.every.")
 
@@ -82,4 +86,8 @@ class BranchingConfig(OnlineConfig):
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
         if self.initial > self.episodes:
-            yield Problem("initial", f"{self.initial} rollouts from the opening are more than episodes = {self.episodes}", "Lower it.")
+            yield Problem(
+                "initial",
+                f"{self.initial} rollouts from the opening are more than episodes = {self.episodes}",
+                "Lower it.",
+            )

@@ -1,4 +1,5 @@
-"""Deletes what a run does not need any more: weights of earlier rounds, optimiser states, logs of environment servers."""
+"""Deletes what a run does not need any more: weights of earlier rounds, optimiser states, logs of environment
+servers."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def prunable(run: Run, rule: str) -> Iterator[Prunable]:
     """
     count = rounds_kept(rule)
     if count is None:
-        raise ConfigError(f"{rule!r} does not say which checkpoints are kept", hint="Give all, best, or last N, such as 'last 2'.")
+        raise ConfigError(
+            f"{rule!r} does not say which checkpoints are kept", hint="Give all, best, or last N, such as 'last 2'."
+        )
     chosen_by = SELECTION if run.config["eval"].get("select") else EVAL
     measured = {
         round_.number: evaluated.summary.success

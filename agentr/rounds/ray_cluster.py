@@ -89,7 +89,9 @@ class RayCluster:
             self.gauges.start(self.served.name)
             self._check()
             if cluster.joined(places.cluster):
-                self._draining = Draining(places, lambda text: reporter.say(text, "yellow"), lambda *a, **b: self.served.noted(*a, **b))
+                self._draining = Draining(
+                    places, lambda text: reporter.say(text, "yellow"), lambda *a, **b: self.served.noted(*a, **b)
+                )
         return self._ray
 
     def _check(self) -> None:

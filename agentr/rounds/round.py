@@ -70,7 +70,8 @@ class Round:
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """This round's share of the training tasks: the next ones in the selection's order, or the same ones each round."""
+        """This round's share of the training tasks: the next ones in the selection's order, or the same ones each
+        round."""
         selection = self.config.collect.tasks
         tasks = self.experiment.services.collecting.tasks
         if selection.limit is None or not self.config.collect.fresh_tasks:
@@ -90,7 +91,9 @@ class Round:
         """
         source = self._source(work.source) if work.source else None
         collect = self.config.collect
-        return self.experiment.trees(self.arm.stage(stage), work, self.policy, self.seed, lambda: self.tasks, source, collect)
+        return self.experiment.trees(
+            self.arm.stage(stage), work, self.policy, self.seed, lambda: self.tasks, source, collect
+        )
 
     def trees(self, stage: str) -> Forest:
         """Returns the trees that a stage of this round left.

@@ -41,7 +41,8 @@ class Gauges:
     # what is told -----------------------------------------------------------------------------------------------------
 
     def event(self, kind: str, about: Mapping[str, Any]) -> None:
-        """Takes note of an event of the run: stages begin and end, and may stand in one another; something stands still or moves again."""
+        """Takes note of an event of the run: stages begin and end, and may stand in one another; something stands still
+        or moves again."""
         name = str(about.get("stage", ""))
         if kind == "stage_started":
             place = stage_of(name)
@@ -60,7 +61,12 @@ class Gauges:
 
     def collected(self, now: Mapping[str, Any]) -> None:
         """Takes note of how far the stage of trees is, over all coordinators (``agentr.collect.units.merged``)."""
-        self._trees = {"growing": now["in_flight"], "done": now["done"], "failed": now["failed"], "skipped": now["skipped"]}
+        self._trees = {
+            "growing": now["in_flight"],
+            "done": now["done"],
+            "failed": now["failed"],
+            "skipped": now["skipped"],
+        }
         self._trees["to_come"] = max(0, now["total"] - sum(self._trees.values()))
         self._moves(now["done"], now["failed"], now["skipped"], now["counts"].get("completions", 0))
 
@@ -76,7 +82,8 @@ class Gauges:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _moves(self, *counters: Any) -> None:
-        """Looks whether the work is elsewhere than before: then it does not stand still. The mirror says itself when it works again."""
+        """Looks whether the work is elsewhere than before: then it does not stand still.
+        The mirror says itself when it works again."""
         if counters != self._moved:
             self._moved = counters
             self._still = {title: kinds for title, kinds in self._still.items() if title == MIRROR}

@@ -1,4 +1,5 @@
-"""What the stages run on: Ray, the engines, the environment servers, the coordinators, the trainer. Each starts when it is first needed."""
+"""What the stages run on: Ray, the engines, the environment servers, the coordinators, the trainer.
+Each starts when it is first needed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from agentr.train.job import TrainJob
 
-#: Seconds without any progress after which a run ends, with what was found and how to go on; longer than the longest step.
+#: Seconds without any progress after which a run ends, with what was found and how to go on; longer than the longest
+#: step.
 END_S = 7200.0
 
 
@@ -36,13 +38,15 @@ class Services:
         logs: Folder for the logs of child processes.
 
     Attributes:
-        engines_early: Whether engines may start beside a training, for the evaluation that follows it. A whole experiment sets this, a
-            stage by itself does not.
+        engines_early: Whether engines may start beside a training, for the evaluation that follows it. A whole
+            experiment sets this, a stage by itself does not.
     """
 
     def __init__(self, plan: Plan, logs: Path, reporter: Reporter) -> None:
         self._served = served = Served(plan, logs, reporter)
-        self.watchdog = Watchdog(plan.config.watchdog.after_s, lambda: diagnose(self._parts()), self._stands_still, END_S, self._give_up)
+        self.watchdog = Watchdog(
+            plan.config.watchdog.after_s, lambda: diagnose(self._parts()), self._stands_still, END_S, self._give_up
+        )
         self.cluster = RayCluster(served)
         self.engines = Engines(served, self.cluster)
         self.collecting = Collecting(served, self.cluster, self.watchdog)
@@ -50,7 +54,8 @@ class Services:
         self.engines_early = False
 
     def take_over(self, plan: Plan, store: RunStore) -> None:
-        """Serves the experiment of ``plan`` from here on. What it would start the same runs on; the coordinators start anew."""
+        """Serves the experiment of ``plan`` from here on.
+        What it would start the same runs on; the coordinators start anew."""
         before, self._served = self._served, replace(self._served, plan=plan, store=store)
         if plan.places.cluster != before.plan.places.cluster:
             self.close()
@@ -62,7 +67,9 @@ class Services:
         if self.cluster.up:
             self.cluster.gauges.start(plan.config.run.name)
 
-    def collect(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Update | None = None) -> dict[str, Any]:
+    def collect(
+        self, title: str, job: TreeJob, policy: Checkpoint | None, update: Update | None = None
+    ) -> dict[str, Any]:
         """Runs a job of trees, with engines if it has a policy (`Collecting.run`)."""
         path = policy.path if policy is not None else None
         return self.collecting.run(title, job, path, self.engines.start(path) if path is not None else [], update)
@@ -88,7 +95,7 @@ class Services:
         self.engines.stop()
         self.cluster.close(keep_logs=keep_logs)
 
-    # watching -----------------------------------------------------------------------------------------------------------
+    # watching ---------------------------------------------------------------------------------------------------------
 
     def _parts(self) -> Parts:
         """What the watchdog may ask."""

@@ -44,7 +44,9 @@ class StepNotes:
         line = {"step": step, **describe(groups, manifest), **_rewarded(list(iter_rows(self._job.rows_of(step))))}
         first = self.lines().get(1, line)
         append_line(self._job.dataset / STEPS, line)
-        entropy = next((trained["entropy"] for trained in reversed(self._job.read_metrics()) if "entropy" in trained), None)
+        entropy = next(
+            (trained["entropy"] for trained in reversed(self._job.read_metrics()) if "entropy" in trained), None
+        )
         for alarm in alarms(line, first, entropy):
             if alarm not in self._alarms:
                 self._alarms.add(alarm)
@@ -55,7 +57,10 @@ class StepNotes:
             self._silent = silent
             what = "every tree is identical in its rewards: there is nothing to learn from"
             evidence = f"in all {line['groups']} tasks of online step {step} the rollouts are worth the same"
-            hint = "Choose other tasks (collect.tasks), rewards (method.rewards) or more method.episodes; method.max_tasks draws others."
+            hint = (
+                "Choose other tasks (collect.tasks), rewards (method.rewards) or more method.episodes; "
+                "method.max_tasks draws others."
+            )
             note(self._event, self._stage, [Cause(CauseKind.trees_identical, what, evidence, hint)] if silent else [])
 
     def said(self, step: int) -> str:
@@ -78,7 +83,10 @@ def describe(groups: Sequence[Group], manifest: dict[str, Any]) -> dict[str, Any
         "turns": round(fmean(len(e.path) for e in episodes), 4) if episodes else 0.0,
         "tokens": round(fmean(e.tokens for e in episodes), 3) if episodes else 0.0,
         "malformed": round(fmean(e.malformed for e in episodes), 5) if episodes else 0.0,
-        **{name: manifest["progress"]["counts"].get(name, 0) for name in ("completions", "completion_tokens", "env_steps_executed")},
+        **{
+            name: manifest["progress"]["counts"].get(name, 0)
+            for name in ("completions", "completion_tokens", "env_steps_executed")
+        },
         **manifest["stage"]["seconds"],
     }
 
@@ -97,7 +105,8 @@ def _rewarded(rows: Sequence[Rollout]) -> dict[str, Any]:
     return {"rows": len(rows), "groups": len(groups), "silent_groups": len(silent), **gated, "rewards": rewards}
 
 
-#: Entropy in nats a token below which a policy has all but one choice; and how many times as long as at first rollouts have run off.
+#: Entropy in nats a token below which a policy has all but one choice; and how many times as long as at first rollouts
+#: have run off.
 COLLAPSED, RUN_OFF = 0.01, 3.0
 
 
@@ -110,8 +119,17 @@ def alarms(line: dict[str, Any], first: dict[str, Any], entropy: float | None) -
         entropy: Mean entropy of a token in the last step that was trained on; None before the first.
     """
     if line["groups"] and line["silent_groups"] == line["groups"]:
-        yield "all rollouts of each task are worth the same: there is nothing to learn from; choose other tasks, rewards or more episodes"
+        yield (
+            "all rollouts of each task are worth the same: there is nothing to learn from; choose other tasks, rewards "
+            "or more episodes"
+        )
     if first["tokens"] and line["tokens"] > RUN_OFF * first["tokens"]:
-        yield f"rollouts are over {RUN_OFF:g} times as long as at first: give lengths a price (reward length), or lower the learning rate"
+        yield (
+            f"rollouts are over {RUN_OFF:g} times as long as at first: give lengths a price (reward length), or lower "
+            "the learning rate"
+        )
     if entropy is not None and entropy < COLLAPSED:
-        yield f"the entropy is below {COLLAPSED:g}: rollouts are hardly different any more; lower the learning rate, or set grpo.entropy"
+        yield (
+            f"the entropy is below {COLLAPSED:g}: rollouts are hardly different any more; lower the learning rate, or "
+            "set grpo.entropy"
+        )

@@ -11,7 +11,8 @@ from agentr.types import Task
 
 
 class StepTasks:
-    """The tasks of each step: seeded permutations of the round's tasks, cut into equal parts, so that all have their turn.
+    """The tasks of each step: seeded permutations of the round's tasks, cut into equal parts, so that all have their
+    turn.
 
     Args:
         steps: How many there are.
@@ -30,7 +31,8 @@ class StepTasks:
                 break
 
     def of(self, step: int) -> list[Task]:
-        """Returns the tasks that a step may draw, in the order in which it does: its own, then those that may take their place."""
+        """Returns the tasks that a step may draw, in the order in which it does: its own, then those that may take
+        their place."""
         own = self._own[step - 1]
         others = [task for task in self._tasks if task not in set(own)]
         random.Random(derived_seed(self._seed, "more", step)).shuffle(others)

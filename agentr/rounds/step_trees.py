@@ -29,7 +29,14 @@ class StepTrees:
     """
 
     def __init__(
-        self, step: int, forest: Forest, tasks: Sequence[Task], config: OnlineConfig, rewards: Rewards, round_: Round, progress: float
+        self,
+        step: int,
+        forest: Forest,
+        tasks: Sequence[Task],
+        config: OnlineConfig,
+        rewards: Rewards,
+        round_: Round,
+        progress: float,
     ) -> None:
         self.step, self.forest, self.tasks = step, forest, tasks
         self._config, self._rewards, self._round, self._progress = config, rewards, round_, progress
@@ -54,23 +61,32 @@ class StepTrees:
         return [self.group(key) for key in keys]
 
     def telling(self) -> list[str]:
-        """Returns the keys of the tasks whose rollouts are not all worth the same, in the order drawn; at most as many as a step has."""
+        """Returns the keys of the tasks whose rollouts are not all worth the same, in the order drawn; at most as many
+        as a step has."""
         found = (key for key in self._grown() if differ([reward.total for reward in self._scored(key)]))
         return list(itertools.islice(found, self._config.tasks))
 
     def rows(self) -> Iterator[Candidate]:
         """Yields the rows of a sealed step, and what is dropped."""
-        keys, grown, reasoning = self.forest.keys(), self._grown()[: self._config.tasks], self._round.config.build.train_on_reasoning
+        keys, grown, reasoning = (
+            self.forest.keys(),
+            self._grown()[: self._config.tasks],
+            self._round.config.build.train_on_reasoning,
+        )
         chosen = (self.telling() or grown) if self._config.max_tasks else grown
         for key in keys:
             group, rewards = self.group(key), self._scored(key)
             if len(group) and not rewards:
                 yield dropped(self._trees[key], "a reward gave no answer")
             elif key in chosen:
-                yield from rollout_rows(group, rewards, self._config.advantages, train_on_reasoning=reasoning, trees=self._config.trees)
+                yield from rollout_rows(
+                    group, rewards, self._config.advantages, train_on_reasoning=reasoning, trees=self._config.trees
+                )
             else:
                 equal = not differ([reward.total for reward in rewards])
-                reason = "all rollouts of the task are worth the same" if equal else "more tasks than an online step has"
+                reason = (
+                    "all rollouts of the task are worth the same" if equal else "more tasks than an online step has"
+                )
                 yield dropped(self._trees[key], reason)
 
     def _grown(self) -> list[str]:

@@ -1,7 +1,7 @@
 """The steps of a round of online training: collect, reward, write rows, wait for the weights, and again.
 
-Steps are sealed one by one, and the trainer goes through the sealed ones to the same weights whatever died, so a run that is killed
-anywhere comes to the same end. The trainer stays up for the whole round, beside the engines.
+Steps are sealed one by one, and the trainer goes through the sealed ones to the same weights whatever died, so a run
+that is killed anywhere comes to the same end. The trainer stays up for the whole round, beside the engines.
 
 The folder of the stage ``rollouts``::
 
@@ -89,7 +89,12 @@ class Steps:
         if store.sealed(name) and best is not None and not self._validation.best_weights.exists():
             # Only the weights are to be made anew: those that were chosen.
             self.job = replace(self.job, last=best["step"])
-        made_with = {"kind": self.work.kind, "work": self.work, "sampling": self.round.config.collect.sampling, "seed": self.round.seed}
+        made_with = {
+            "kind": self.work.kind,
+            "work": self.work,
+            "sampling": self.round.config.collect.sampling,
+            "seed": self.round.seed,
+        }
         if not store.sealed(name):
             self.experiment.services.engines.start(self.start.path)
         self.training = self.experiment.services.trainings.beside(self.job)
@@ -138,7 +143,10 @@ class Steps:
         return _summary([Forest(self.job.step(step)).manifest for step in self._notes.lines()])
 
     def _trees(self, step: int) -> StepTrees:
-        forest, progress = Forest(self.job.step(step), f"{self.stage}/{step:06d}"), (step - 1) / max(1, self.job.steps - 1)
+        forest, progress = (
+            Forest(self.job.step(step), f"{self.stage}/{step:06d}"),
+            (step - 1) / max(1, self.job.steps - 1),
+        )
         return StepTrees(step, forest, self._tasks.of(step), self.config, self._rewards, self.round, progress)
 
     def _step(self, trees: StepTrees, update: Update) -> None:
@@ -149,7 +157,9 @@ class Steps:
             self.experiment.services.engines.sleep()  # before there are rows, on which the trainer goes on
         limit, step = self.round.config.build.max_length, trees.step
         hint = "Raise build.max_length, or let turns be shorter."
-        write_dataset(self.job.rows_of(step), trees.rows(), limit, source=f"the trees of step {step}", hint=hint, step=step)
+        write_dataset(
+            self.job.rows_of(step), trees.rows(), limit, source=f"the trees of step {step}", hint=hint, step=step
+        )
 
     def _grow(self, trees: StepTrees, update: Update) -> None:
         """Grows the trees of a step. Where a task says nothing another one is drawn, as far as the step may draw."""
@@ -203,7 +213,9 @@ class Steps:
         before = Forest(self.job.step(step - 1)) if step > 1 else None
         budget = self.round.config.collect.max_completions
         if before is not None and budget and (before.manifest["progress"]["skipped"] or self._spent() >= budget):
-            self.experiment.reporter.say(f"        {budget:,} completions were drawn: online step {step - 1} was the last")
+            self.experiment.reporter.say(
+                f"        {budget:,} completions were drawn: online step {step - 1} was the last"
+            )
             if self.config.validation.every and not self._validation.done(step - 1):
                 self._validation.measure(step - 1, self._policy)
             self.job.stop(step - 1)

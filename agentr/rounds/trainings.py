@@ -1,4 +1,5 @@
-"""Trainings of a run on its cluster: chains of jobs that are waited for, and online ones that go on beside what collects."""
+"""Trainings of a run on its cluster: chains of jobs that are waited for, and online ones that go on beside what
+collects."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Trainings:
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3g}")
 
             try:
-                # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
+                # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this
+                # process's to handle.
                 training = Beside(lambda: train_many(jobs, follow))
                 while not training.wait(POLL_S):
                     pass
@@ -89,5 +91,9 @@ class Trainings:
         """Gives jobs of one attempt their places."""
         plan = self.served.plan
         _, gpus = plan.places.booked(self._cluster.gpus())
-        epoch, labels, watch_s = self.served.next_epoch(), plan.places.labels[Role.trainer], plan.config.watchdog.after_s / 2
+        epoch, labels, watch_s = (
+            self.served.next_epoch(),
+            plan.places.labels[Role.trainer],
+            plan.config.watchdog.after_s / 2,
+        )
         return [replace(job, epoch=epoch, nodes=labels, gpus=gpus, watch_s=watch_s) for job in jobs]

@@ -1,4 +1,5 @@
-"""How an online training is watched on tasks that it does not train on. The step that does best there is the one that is kept."""
+"""How an online training is watched on tasks that it does not train on.
+The step that does best there is the one that is kept."""
 
 from __future__ import annotations
 
@@ -80,9 +81,11 @@ class Validation:
             write_json(self.job.dataset / BEST_STEP, best)
         write_json(folder / EVALUATION, found.as_dict())
         experiment.reporter.say(
-            f"        online step {step}: {found.success.as_percent()} % on {found.success.n} tasks of {settings.tasks.split}"
-            f" (best: online step {best['step']}, {100 * best['success']:.1f} %)"
+            f"        online step {step}: {found.success.as_percent()} % on {found.success.n} tasks of "
+            f"{settings.tasks.split} (best: online step {best['step']}, {100 * best['success']:.1f} %)"
         )
         if settings.patience and step - best["step"] >= settings.patience * settings.every and step < self.job.steps:
-            experiment.reporter.say(f"        no better for {settings.patience} measurements: online step {step} was the last")
+            experiment.reporter.say(
+                f"        no better for {settings.patience} measurements: online step {step} was the last"
+            )
             self.job.stop(step)

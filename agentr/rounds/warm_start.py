@@ -1,4 +1,5 @@
-"""The warm start: an expert's episodes, or those of a user's files, the dataset of those that succeed, and the first policy."""
+"""The warm start: an expert's episodes, or those of a user's files, the dataset of those that succeed, and the first
+policy."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def demonstration_dataset(experiment: Experiment) -> Path:
     def work(folder: Path) -> DatasetSummary:
         rows = (row for tree in demonstrations(experiment) for row in demonstrated_rows(tree, Targets.of(build)))
         hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
-        return DatasetSummary.read(write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint))
+        return DatasetSummary.read(
+            write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint)
+        )
 
     store.stages.run(name, DatasetSummary, work, {"build": build})
     store.stages.use(name)

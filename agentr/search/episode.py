@@ -39,11 +39,16 @@ class Episode:
     @property
     def answer(self) -> str:
         """The answer that it ends with; empty if it ends without one, or if no action is an answer."""
-        return self.leaf.action.removeprefix(self.answer_prefix).strip() if self.answer_prefix and not self.unanswered else ""
+        return (
+            self.leaf.action.removeprefix(self.answer_prefix).strip()
+            if self.answer_prefix and not self.unanswered
+            else ""
+        )
 
     @property
     def unanswered(self) -> bool:
-        """Whether it ends without an answer where it should end with one: at a limit of steps or tokens, or by another action."""
+        """Whether it ends without an answer where it should end with one: at a limit of steps or tokens, or by another
+        action."""
         return bool(self.answer_prefix) and not self.leaf.action.startswith(self.answer_prefix)
 
     @property
@@ -90,7 +95,8 @@ EVOLVED = (Origin.POLICY, Origin.REPLAY, Origin.REWRITE)
 
 
 def episodes(tree: Tree, answer_prefix: str = "", origins: Container[Origin] = (Origin.POLICY,)) -> Iterator[Episode]:
-    """Yields the policy's episodes in a tree, in the order of their leaves. One that failed for infrastructure reasons is none.
+    """Yields the policy's episodes in a tree, in the order of their leaves.
+    One that failed for infrastructure reasons is none.
 
     Args:
         origins: Whose last turns make an episode the policy's.

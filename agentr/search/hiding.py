@@ -1,4 +1,5 @@
-"""Reasoning that is left out of later prompts (``turns.keep_reasoning: false``): how turns are shown once others follow."""
+"""Reasoning that is left out of later prompts (``turns.keep_reasoning: false``): how turns are shown once others
+follow."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Hiding:
         return bool(turn.reasoning or self.opened or self.instead)
 
     def show(self, prompt: list[int], turn: Taken) -> None:
-        """Adds a turn that was taken after a prompt to it, as it is shown from then on, and the bridge to the next turn."""
+        """Adds a turn that was taken after a prompt to it, as it is shown from then on, and the bridge to the next
+        turn."""
         del prompt[len(prompt) - self.opened :]
         prompt += self.instead
         prompt += turn.token_ids[turn.reasoning :]

@@ -1,6 +1,7 @@
 """Which paths of a tree a revision is made from, and where the bad one went wrong: pure queries.
 
-Agent-R (arXiv 2501.11425, section 3.1, Eq. 4): a good and a bad path of the same tree, a transition point on the bad one.
+Agent-R (arXiv 2501.11425, section 3.1, Eq. 4): a good and a bad path of the same tree, a transition point on the bad
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class PairingConfig(Section):
     alpha: list[Proportion] = field(default_factory=lambda: [0.5, 0.7, 1.0])
     """Least return of a good path, by round; the last value holds for later rounds (paper 4.2)."""
     alpha_inclusive: bool = True
-    """good >= alpha, for pairs and for good trajectories; the released code has >, which leaves nothing at alpha = 1."""
+    """good >= alpha, for pairs and for good trajectories; the released code has >, which leaves nothing at alpha =
+    1."""
     beta: Proportion = 0.2
     """Largest return of a bad path, or least difference to the good one: see pairing. Also the tree judge's margin."""
     pairing: Pairing = Pairing.gap
@@ -41,7 +43,9 @@ class PairingConfig(Section):
 
     def problems(self) -> Iterator[Problem]:
         if not self.alpha:
-            yield Problem("alpha", "the list is empty", "Give one threshold for each round; the last one holds for later rounds.")
+            yield Problem(
+                "alpha", "the list is empty", "Give one threshold for each round; the last one holds for later rounds."
+            )
         if not self.alpha_inclusive and any(alpha >= 1 for alpha in self.alpha):
             message = "alpha = 1 with alpha_inclusive = false accepts no path at all (a fault of the released code)"
             yield Problem("alpha", message, "Set alpha_inclusive=true, or lower the last alpha.")
@@ -59,9 +63,10 @@ class Pair:
 def pair_paths(tree: Tree, config: PairingConfig, alpha: float) -> list[Pair]:
     """Pairs of ended paths that differ enough.
 
-    The released code takes every pair in a random order (``pairs_per_task`` = 0). With a cap, paths with the same actions count once,
-    each bad path gets its nearest good path before any gets a second one, and among equals the deepest common ancestor comes first:
-    the later two paths part, the more they have in common, and the more the difference explains.
+    The released code takes every pair in a random order (``pairs_per_task`` = 0). With a cap, paths with the same
+    actions count once, each bad path gets its nearest good path before any gets a second one, and among equals the
+    deepest common ancestor comes first: the later two paths part, the more they have in common, and the more the
+    difference explains.
 
     Args:
         alpha: Least return of a good path in this round.
@@ -103,7 +108,8 @@ def _distinct(tree: Tree, leaves: list[Node]) -> list[Node]:
 
 
 def good_suffix(tree: Tree, pair: Pair) -> list[Node]:
-    """The good path after the common ancestor, without turns that the environment did not understand: they changed nothing."""
+    """The good path after the common ancestor, without turns that the environment did not understand: they changed
+    nothing."""
     depth = tree.nodes[pair.ancestor].depth
     return [n for n in tree.path(pair.good)[depth:] if n.valid]
 

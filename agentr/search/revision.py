@@ -11,7 +11,8 @@ class Splice(StrEnum):
     """How a revision joins a bad prefix and a good end."""
 
     executed = "executed"
-    """The bad prefix and the good actions are run in the real environment; kept only if they earn at least the good path's return."""
+    """The bad prefix and the good actions are run in the real environment; kept only if they earn at least the good
+    path's return."""
     paper = "paper"
     """Agent-R section 3: texts are spliced, never executed."""
     direct = "direct"

@@ -1,7 +1,7 @@
 """How trees are written to disk: format 2, canonical JSON, compressed. The only place that knows.
 
-The text of a tree depends on the task, the seed and the policy alone: same-seed trees are the same, byte for byte. What else there is to
-say of it (seconds, tokens that came from a cache) is a second text behind the first one.
+The text of a tree depends on the task, the seed and the policy alone: same-seed trees are the same, byte for byte. What
+else there is to say of it (seconds, tokens that came from a cache) is a second text behind the first one.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _IDS = ("token_ids", "bridge_ids", "logprobs")
 #: Fields of a tree that are not in its text: where it is, and what changes from one run to the next.
 _BESIDE = ("stage", "spent")
 
-#: Fields that came later, with what they are without saying anything: they are in the text only if they say something, so that trees
-#: without them keep their text.
+#: Fields that came later, with what they are without saying anything: they are in the text only if they say something,
+#: so that trees without them keep their text.
 _LATER: dict[str, Any] = {"evolutions": [], "hiding": None}
 _LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0, "reasoning": 0}
 
@@ -60,7 +60,9 @@ def from_json(text: str | bytes) -> Tree:
     """
     try:
         if _FORMAT.decode(text).format != FORMAT:
-            raise DataError("this tree was written by another version of agentr", hint=f"This version reads format {FORMAT}.")
+            raise DataError(
+                "this tree was written by another version of agentr", hint=f"This version reads format {FORMAT}."
+            )
         tree = _TREE.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DataError(f"not a stored tree: {error}") from error

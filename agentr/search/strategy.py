@@ -17,8 +17,8 @@ class Expansion:
     """A request to sample ``n`` candidate turns after ``node``.
 
     Attributes:
-        attempt: How often the node had been expanded when this was asked; with ``node`` it identifies the expansion, so that a result
-            that is told twice counts once.
+        attempt: How often the node had been expanded when this was asked; with ``node`` it identifies the expansion, so
+            that a result that is told twice counts once.
         seed: Seed of the request.
         temperature: In place of the collector's, if the strategy decides it.
     """
@@ -33,8 +33,9 @@ class Expansion:
 class Strategy(ABC):
     """A search strategy: a stateless, picklable object over a serialisable tree. All its state is in ``Tree.search``.
 
-    ``ask`` does not change the tree, and gives the same answer until something is told. A driver may work on all expansions of one
-    ``ask`` at the same time, but tells them in the order asked. Two strategies that are equal grow equal trees.
+    ``ask`` does not change the tree, and gives the same answer until something is told. A driver may work on all
+    expansions of one ``ask`` at the same time, but tells them in the order asked. Two strategies that are equal grow
+    equal trees.
     """
 
     #: Names the strategy in seeds and manifests.
@@ -62,7 +63,8 @@ class Strategy(ABC):
             children: All turns drawn, duplicates included.
 
         Returns:
-            The node of each turn, None for one that was merged into an equal turn; nothing for an expansion that was told before.
+            The node of each turn, None for one that was merged into an equal turn; nothing for an expansion that was
+            told before.
         """
         parent = tree.nodes[expansion.node]
         if expansion.attempt < parent.expansions:
@@ -77,7 +79,8 @@ class Strategy(ABC):
         """Adds the turns of a new expansion to the tree, and backs up those that ended. Returns as ``tell``."""
 
     def advance(self, tree: Tree, expanded: Node, new: list[Node]) -> None:  # noqa: B027 - most strategies need none
-        """Decides how the search goes on after ``expanded`` got the nodes ``new``; by default ``ask`` sees it from the tree."""
+        """Decides how the search goes on after ``expanded`` got the nodes ``new``; by default ``ask`` sees it from the
+        tree."""
 
 
 def request(tree: Tree, node: int, n: int) -> Expansion:
@@ -87,7 +90,8 @@ def request(tree: Tree, node: int, n: int) -> Expansion:
 
 
 def cut_off(tree: Tree, parent: int, child: Child, turns: int, invalid: int) -> Child:
-    """A turn after ``parent``, as the end of its path if that then has ``turns`` turns, or ended with ``invalid`` invalid ones in a row.
+    """A turn after ``parent``, as the end of its path if that then has ``turns`` turns, or ended with ``invalid``
+    invalid ones in a row.
 
     Args:
         turns: At least 1.
@@ -102,8 +106,8 @@ def cut_off(tree: Tree, parent: int, child: Child, turns: int, invalid: int) -> 
 
 
 def add_turn(tree: Tree, parent: int, child: Child, turns: int, invalid: int) -> Node:
-    """Adds a turn of the policy, cut off as by ``cut_off``, and backs it up if it ended. The turns above stay open: others may still begin
-    there."""
+    """Adds a turn of the policy, cut off as by ``cut_off``, and backs it up if it ended.
+    The turns above stay open: others may still begin there."""
     node = tree.add(parent, cut_off(tree, parent, child, turns, invalid), Origin.POLICY)
     if node.outcome is not None and node.outcome.is_the_agents:
         tree.back_up(node.id)

@@ -1,11 +1,12 @@
 """The tree: the record of everything that a policy did in one task.
 
-A node is one turn of the agent and the environment's answer to it. A linear rollout is a tree with one branch, a demonstration is one
-too, and a revision is a branch that was added later. Token ids are stored as they were generated, so the prompt of any node is the
-concatenation of the turns on its path. ``agentr.search.stored`` says how a tree is written to disk.
+A node is one turn of the agent and the environment's answer to it. A linear rollout is a tree with one branch, a
+demonstration is one too, and a revision is a branch that was added later. Token ids are stored as they were generated,
+so the prompt of any node is the concatenation of the turns on its path. ``agentr.search.stored`` says how a tree is
+written to disk.
 
-Invariants: node 0 is the root; a node's parent has a smaller id; ``visits`` of a node is the number of ended leaves below it that were
-backed up, and ``value`` the sum of their returns.
+Invariants: node 0 is the root; a node's parent has a smaller id; ``visits`` of a node is the number of ended leaves
+below it that were backed up, and ``value`` the sum of their returns.
 """
 
 from __future__ import annotations
@@ -45,16 +46,18 @@ class Child:
 
     Attributes:
         token_ids: Ids of the turn as generated.
-        bridge_ids: Ids between this turn and the next one: the closing of this turn, the observation, the opening of the next.
+        bridge_ids: Ids between this turn and the next one: the closing of this turn, the observation, the opening of
+            the next.
         logprobs: Log-probability of each id, empty where unknown.
         reward: Return so far in [0, 1].
         valid: The environment understood the action, and it changed or revealed something.
         outcome: Why the episode ends here, or None if it goes on.
         status: How the action came out; of a turn without an action, error.
         scores: Of an answer that ended the episode, the environment's scores in [0, 1] by name.
-        forgotten: How many of the oldest turns before this one the policy did not see when it drew it (``turns.full_context``).
-        reasoning: How many ids the turn's reasoning has, from the first one on: up to ``</think>`` and the white space after it. All of
-            them if it was opened and never closed; 0 if the turn has none.
+        forgotten: How many of the oldest turns before this one the policy did not see when it drew it
+            (``turns.full_context``).
+        reasoning: How many ids the turn's reasoning has, from the first one on: up to ``</think>`` and the white space
+            after it. All of them if it was opened and never closed; 0 if the turn has none.
     """
 
     text: str
@@ -170,10 +173,12 @@ class Tree:
         revisions: Attempts to revise bad paths, in the order made.
         evolutions: Attempts to make better episodes of those that are there, in the order made.
         cost: What the tree cost.
-        events: How often something happened that is no cost: duplicates, unparsed, judge_malformed, revise_no_transition.
+        events: How often something happened that is no cost: duplicates, unparsed, judge_malformed,
+            revise_no_transition.
         spent: What each expansion took, in the order made. Not part of the tree's text.
         stage: Stage of a run that the tree was read from; empty for a tree in growth. Not part of the tree's text.
-        hiding: How turns are shown once others follow, where their reasoning is left out then; None shows them as they were taken.
+        hiding: How turns are shown once others follow, where their reasoning is left out then; None shows them as they
+            were taken.
     """
 
     task: Task
@@ -192,7 +197,9 @@ class Tree:
     hiding: Hiding | None = None
 
     @classmethod
-    def start(cls, task: Task, messages: tuple[Message, ...], prompt_ids: tuple[int, ...], seed: int, policy: str = "") -> Tree:
+    def start(
+        cls, task: Task, messages: tuple[Message, ...], prompt_ids: tuple[int, ...], seed: int, policy: str = ""
+    ) -> Tree:
         """A tree with only its root."""
         tree = cls(task, messages, prompt_ids, seed, policy)
         tree.nodes.append(Node(0, -1, 0, Origin.ROOT, observation=messages[-1].content))
@@ -222,7 +229,8 @@ class Tree:
         del self.nodes[size:]
 
     def back_up(self, leaf: int) -> None:
-        """Adds an ended leaf's return to all its ancestors and to itself, and closes ancestors that have nothing left open.
+        """Adds an ended leaf's return to all its ancestors and to itself, and closes ancestors that have nothing left
+        open.
 
         One that did not end by what the agent did closes them alone.
         """
@@ -301,7 +309,8 @@ class Tree:
         return [n for n in self.ended() if n.outcome is Outcome.SUCCESS and n.origin is not Origin.PREFIX]
 
     def identical(self) -> bool:
-        """Returns whether more than one episode was drawn, and all are the same turns: there is nothing to choose from."""
+        """Returns whether more than one episode was drawn, and all are the same turns: there is nothing to choose
+        from."""
         leaves = list(self.ended())
         drawn = len(leaves) > 1 or any(node.draws > 1 for node in self.nodes)
         return drawn and len({tuple(turn.text for turn in self.path(leaf.id)) for leaf in leaves}) == 1

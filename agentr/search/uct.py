@@ -1,12 +1,13 @@
 """Monte Carlo tree search as in Agent-R (arXiv 2501.11425, section 3.2, Eq. 5, and its released code).
 
-One iteration is a simulation: from the root, descend by UCT to a leaf, expand it with ``width`` turns, go on from there, until every
-sibling has ended. There is no separate rollout policy: the simulation is the rollout. A node is expanded at most once. An ended leaf is
-backed up once, when it is made, so Q(s) is the mean return of all ended leaves below s, those beside the simulation's path included.
+One iteration is a simulation: from the root, descend by UCT to a leaf, expand it with ``width`` turns, go on from
+there, until every sibling has ended. There is no separate rollout policy: the simulation is the rollout. A node is
+expanded at most once. An ended leaf is backed up once, when it is made, so Q(s) is the mean return of all ended leaves
+below s, those beside the simulation's path included.
 
-What the default does differently from the original, each by a switch of ``UCTConfig``: a simulation ends at the first success
-(``stop_simulation_at_success``), the search ends when there is enough to learn from (``enough_good``, ``enough_bad``,
-``stop_hopeless_after``), siblings are one node when their action is the same (``dedupe``).
+What the default does differently from the original, each by a switch of ``UCTConfig``: a simulation ends at the first
+success (``stop_simulation_at_success``), the search ends when there is enough to learn from (``enough_good``,
+``enough_bad``, ``stop_hopeless_after``), siblings are one node when their action is the same (``dedupe``).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Dedupe(StrEnum):
 
 @dataclass
 class UCTConfig(Section):
-    """UCT as in Agent-R (section 3.2 and the released code); docs/agent_r.md maps every variable of the original to its key."""
+    """UCT as in Agent-R (section 3.2 and the released code); docs/agent_r.md maps every variable of the original to its
+    key."""
 
     iterations: PositiveInt = 8
     """Simulations from the root (ITERA)."""
@@ -68,7 +70,8 @@ class UCTConfig(Section):
 
 @dataclass(frozen=True)
 class UCT(Strategy):
-    """The strategy. State in the tree: ``iteration`` (finished simulations), ``cursor`` (node that this simulation has reached),
+    """The strategy.
+    State in the tree: ``iteration`` (finished simulations), ``cursor`` (node that this simulation has reached),
     ``stopped`` (why the search is over: exhausted, iterations, enough, hopeless or leaves).
 
     Attributes:

@@ -10,8 +10,8 @@ from typing import Any
 from agentr.search import Child, Node, Origin, Strategy, Tree
 from agentr.types import CallStatus, FinishReason, Message, Outcome, Task
 
-#: What is said of turns that differ from the plain one, by their names: text, action, valid, status, tokens (how many), id
-#: (that of each), seen, logprobs.
+#: What is said of turns that differ from the plain one, by their names: text, action, valid, status, tokens (how many),
+#: id (that of each), seen, logprobs.
 Turns = Mapping[str, Mapping[str, Any]]
 
 _END = re.compile(r"(.+?)(?:: ([\d.]+)(?: (\w+))?)?")
@@ -24,12 +24,14 @@ def new_tree(name: str = "toy") -> Tree:
     return Tree.start(Task("toy", name, "train"), (Message("user", "Open the door."),), PROMPT, 0)
 
 
-def tree_of(paths: Sequence[str], turns: Turns | None = None, *, origin: Origin = Origin.POLICY, into: Tree | None = None) -> Tree:
+def tree_of(
+    paths: Sequence[str], turns: Turns | None = None, *, origin: Origin = Origin.POLICY, into: Tree | None = None
+) -> Tree:
     """Makes a tree of its paths, such as ``["open / take key: 1.0", "open / wait: 0.0 step_limit"]``.
 
-    What a path has in common with an earlier one is the same nodes. A return ends a path: in success if it is 1, else in failure, or as
-    the outcome behind it says. The n-th node's tokens are all 100 + n, or 300 + n if the policy did not take it; those of what is observed
-    after it are 400 more.
+    What a path has in common with an earlier one is the same nodes. A return ends a path: in success if it is 1, else
+    in failure, or as the outcome behind it says. The n-th node's tokens are all 100 + n, or 300 + n if the policy did
+    not take it; those of what is observed after it are 400 more.
 
     Args:
         origin: Who took the turns. Those of the policy are backed up.
@@ -90,7 +92,8 @@ def names(nodes: Iterable[Node]) -> list[str]:
 
 
 def spoken(tree: Tree, ids: Sequence[int], mask: Sequence[int]) -> list[list[Any]]:
-    """Returns token ids as the turns that they are of and whether those are trained on: a turn, then what is seen after it, and so on."""
+    """Returns token ids as the turns that they are of and whether those are trained on: a turn, then what is seen after
+    it, and so on."""
     found: list[list[Any]] = []
     for token, trained in zip(ids, mask, strict=True):
         seen, number = divmod(token - 100, 400)
@@ -103,10 +106,12 @@ def spoken(tree: Tree, ids: Sequence[int], mask: Sequence[int]) -> list[list[Any
 def searched(
     strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 500
 ) -> tuple[Tree, list[list[list[Any]]]]:
-    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, of each ask a list.
+    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, of each ask a
+    list.
 
     Args:
-        answers: The turns after a turn, by its name; after others, each has a new name and goes on. Draws beyond the last begin anew.
+        answers: The turns after a turn, by its name; after others, each has a new name and goes on. Draws beyond the
+            last begin anew.
         most: Turns after which it is stopped.
     """
     tree, drawn, fresh = new_tree(), list[list[list[Any]]](), itertools.count()

@@ -1,14 +1,16 @@
 """Objects below an address: on S3 and what speaks like it, on Google Cloud Storage, or in a folder.
 
-Objects are named by their hash and size, and created, never changed: a file is hashed, and then sent by obstore in one request, or in
-parts, which become an object at the end. So an upload that is torn or repeated is never visible. (Of two who send an object at the same
-time both write it, and what they write is equal.)
+Objects are named by their hash and size, and created, never changed: a file is hashed, and then sent by obstore in one
+request, or in parts, which become an object at the end. So an upload that is torn or repeated is never visible. (Of two
+who send an object at the same time both write it, and what they write is equal.)
 
-One object is changed, the manifest of a mirror: by compare-and-swap on its tag. Folders have no such operation. There it is renamed into
-place after a look at what is there, which is safe between processes that take the lease of the same run directory.
+One object is changed, the manifest of a mirror: by compare-and-swap on its tag. Folders have no such operation. There
+it is renamed into place after a look at what is there, which is safe between processes that take the lease of the same
+run directory.
 
-Credentials come from the environment, as the tools of these stores find them: ``AWS_ACCESS_KEY_ID`` and so on, ``AWS_ENDPOINT_URL``,
-``GOOGLE_APPLICATION_CREDENTIALS``, the role of the machine. They are kept nowhere, and no error shows them.
+Credentials come from the environment, as the tools of these stores find them: ``AWS_ACCESS_KEY_ID`` and so on,
+``AWS_ENDPOINT_URL``, ``GOOGLE_APPLICATION_CREDENTIALS``, the role of the machine. They are kept nowhere, and no error
+shows them.
 """
 
 from __future__ import annotations
@@ -58,7 +60,11 @@ _NO_BUCKET = r"NoSuchBucket|bucket does not exist"
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS,"
 #: What an error comes down to, by what it says, and what to do about it. The first one that fits holds.
 _CAUSES = (
-    (r"169\.254\.\d|metadata\.google", "no credentials were found", f"Set {_KEYS} where the run is started, or give the machine a role."),
+    (
+        r"169\.254\.\d|metadata\.google",
+        "no credentials were found",
+        f"Set {_KEYS} where the run is started, or give the machine a role.",
+    ),
     (_NO_BUCKET, "there is no such bucket", "Create it, or correct run.mirror."),
     (r"Unable to canonicalize", "there is no such folder, nor the one above it", "Create it, or correct run.mirror."),
     (
@@ -66,17 +72,30 @@ _CAUSES = (
         "the credentials are refused",
         f"Check {_KEYS} where the run is started.",
     ),
-    (r"status: 403|(code:|Errno) (1|13|30)\b", "access is denied", "The credentials need the rights to list, read and write there."),
+    (
+        r"status: 403|(code:|Errno) (1|13|30)\b",
+        "access is denied",
+        "The credentials need the rights to list, read and write there.",
+    ),
     (r"QuotaExceeded|status: 507|(code:|Errno) (28|122)\b", "there is no space left", "Free some, or raise the quota."),
     (r"kind: Timeout|[Tt]imed ?[Oo]ut", "it does not answer in time", "Check the network and AWS_ENDPOINT_URL."),
-    (r"kind: (Connect|Request|Interrupted)|error sending request", "it cannot be reached", "Check the network and AWS_ENDPOINT_URL."),
-    (r"status: 501|not yet implemented", "it knows no conditional requests", "Choose a store that has If-None-Match and If-Match."),
+    (
+        r"kind: (Connect|Request|Interrupted)|error sending request",
+        "it cannot be reached",
+        "Check the network and AWS_ENDPOINT_URL.",
+    ),
+    (
+        r"status: 501|not yet implemented",
+        "it knows no conditional requests",
+        "Choose a store that has If-None-Match and If-Match.",
+    ),
     (r"status: (5\d\d|429)", "it is overloaded or out of order", ""),
 )
 
 
 class BucketError(InfraError):
-    """Objects cannot be read or written: wrong keys, no rights, no bucket, no network, no space. Asking again may help."""
+    """Objects cannot be read or written: wrong keys, no rights, no bucket, no network, no space.
+    Asking again may help."""
 
 
 class DamagedObject(InfraError):
@@ -150,7 +169,10 @@ class Bucket:
         if await self._is_there(entry):
             return
         if await hashed(source) != entry:
-            raise Torn(f"{source if isinstance(source, Path) else 'what was to be sent'} has another hash than when it was sealed")
+            raise Torn(
+                f"{source if isinstance(source, Path) else 'what was to be sent'} has another hash than when it was "
+                "sealed"
+            )
         name, part = object_name(entry), max(PART, -(-entry.size // _MOST_PARTS))
         await self._ask(lambda store: store.put_async(name, source, chunk_size=part, max_concurrency=_PARTS))
         self._sync(name)
@@ -168,7 +190,10 @@ class Bucket:
             raise DamagedObject(f"{self.url}/{name} is missing")
         with writing(target) as file:
             for start in range(0, entry.size, PART):
-                piece = bytes(await self._ask(lambda store, start=start: store.get_range_async(name, start=start, length=PART)) or b"")
+                piece = bytes(
+                    await self._ask(lambda store, start=start: store.get_range_async(name, start=start, length=PART))
+                    or b""
+                )
                 await asyncio.to_thread(hasher.update, piece)
                 await asyncio.to_thread(file.write, piece)
                 self.moved += len(piece)
@@ -253,7 +278,8 @@ class Bucket:
             if not re.search(_NO_BUCKET, str(error)):
                 return None
             raise self._error(str(error)) from None
-        except (BaseError, OSError, NotImplementedError) as error:  # obstore raises the last for stores without conditional requests
+        # obstore raises the last for stores without conditional requests
+        except (BaseError, OSError, NotImplementedError) as error:
             raise self._error(str(error)) from None  # what it says may hold credentials
 
     def _error(self, text: str) -> BucketError:

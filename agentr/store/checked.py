@@ -41,5 +41,9 @@ class CheckedFiles:
     def _times(self, record: StageRecord) -> dict[str, tuple[int, int]]:
         """Size and time of each file of a stage, and of a model outside."""
         outside = Path(record.summary["path"]) if record.summary.get("folder_hash") else None
-        paths = [self.root / record.name / file for file in record.files] + (sorted(outside.glob("*")) if outside else [])
-        return {str(path): (found.st_size, found.st_mtime_ns) for path in paths if path.exists() and (found := path.stat())}
+        paths = [self.root / record.name / file for file in record.files] + (
+            sorted(outside.glob("*")) if outside else []
+        )
+        return {
+            str(path): (found.st_size, found.st_mtime_ns) for path in paths if path.exists() and (found := path.stat())
+        }

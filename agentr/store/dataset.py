@@ -1,7 +1,8 @@
 """Datasets on disk: a folder with ``rows.parquet``, ``dropped.parquet`` and ``manifest.json``.
 
-A dataset is written once, whole, and read back equal. Its rows are of one type, which the manifest names; `DATASET_TYPES` has the class,
-the columns and the loss of each type. Neither writing nor reading row by row holds more than a few rows.
+A dataset is written once, whole, and read back equal. Its rows are of one type, which the manifest names;
+`DATASET_TYPES` has the class, the columns and the loss of each type. Neither writing nor reading row by row holds more
+than a few rows.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class DatasetType:
 
     Attributes:
         row: Class of its rows.
-        columns: Names of its own columns (fields of the class) and their Arrow types. Empty lists and texts are kept as null.
+        columns: Names of its own columns (fields of the class) and their Arrow types. Empty lists and texts are kept as
+            null.
         loss: The loss that such a dataset is trained with.
     """
 
@@ -116,7 +118,12 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
     count = tokens = targets = 0
     with TableWriter(folder / ROWS, {**described.columns, **PROVENANCE}) as table:
         for row in itertools.chain(first, coming):
-            table.add({**{column: _stored(getattr(row, column)) for column in described.columns}, **_provenance(row.provenance)})
+            table.add(
+                {
+                    **{column: _stored(getattr(row, column)) for column in described.columns},
+                    **_provenance(row.provenance),
+                }
+            )
             kinds[row.provenance.kind] += 1
             count, tokens, targets = count + 1, tokens + row.tokens, targets + row.targets
     manifest = {
@@ -230,7 +237,8 @@ def read_row(folder: Path, index: int) -> Any:
 
 
 def read_some(folder: Path, indices: Sequence[int]) -> list[Any]:
-    """Reads rows of a dataset by their indices, in this order; of each file's part that has one of them, all rows pass through memory.
+    """Reads rows of a dataset by their indices, in this order; of each file's part that has one of them, all rows pass
+    through memory.
 
     Raises:
         DataError: As ``read_row``.

@@ -1,8 +1,8 @@
 """Writes files: a reader sees the old file or the new one, never a part.
 
-Nothing else changes the state of a run, or what a stage seals. Checkpoints of a training and logs are written by those who train and log,
-in places that nobody relies on before the stage is sealed. All changes go through one object, ``disk``, a system call at a time, so that
-a test can let the n-th of them fail, or be the last.
+Nothing else changes the state of a run, or what a stage seals. Checkpoints of a training and logs are written by those
+who train and log, in places that nobody relies on before the stage is sealed. All changes go through one object,
+``disk``, a system call at a time, so that a test can let the n-th of them fail, or be the last.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ disk = Disk()
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns a full disk, a missing permission or a folder that is gone into an error that names the path and the remedy.
+    """Turns a full disk, a missing permission or a folder that is gone into an error that names the path and the
+    remedy.
 
     Raises:
         RunError: ``path`` could not be written. Files that were finished before are whole.
@@ -93,7 +94,11 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            place = "memory (/dev/shm is this machine's), or set policy.sync=files," if path.is_relative_to("/dev/shm") else "space"
+            place = (
+                "memory (/dev/shm is this machine's), or set policy.sync=files,"
+                if path.is_relative_to("/dev/shm")
+                else "space"
+            )
             hint = f"Free some {place} and start the same run again: it continues where it stopped."
             raise RunError(f"no space left on the device while writing {path}", hint=hint) from error
         if error.errno == errno.EFBIG:
@@ -172,9 +177,14 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def append_line(path: Path, data: Any) -> None:
-    """Appends one JSON line with a single write, so that lines of several processes do not mix. Secrets are left out."""
+    """Appends one JSON line with a single write, so that lines of several processes do not mix.
+    Secrets are left out."""
     append_bytes(
-        path, (json.dumps(cleaned(data), sort_keys=True, separators=(",", ":"), default=lambda other: redact(str(other))) + "\n").encode()
+        path,
+        (
+            json.dumps(cleaned(data), sort_keys=True, separators=(",", ":"), default=lambda other: redact(str(other)))
+            + "\n"
+        ).encode(),
     )
 
 
@@ -222,7 +232,8 @@ def write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> int:
 
 
 def write_list(path: Path, entries: Iterable[dict[str, Any]]) -> int:
-    """Writes entries as a JSON list, one at a time, and returns their number. The text is that of ``json.dumps`` with an indent of 1."""
+    """Writes entries as a JSON list, one at a time, and returns their number.
+    The text is that of ``json.dumps`` with an indent of 1."""
     count = 0
     with writing(path) as file:
         for entry in entries:
@@ -291,7 +302,8 @@ def write_aside(folder: Path) -> Iterator[Path]:
             yield temporary
             for path in temporary.rglob("*"):
                 if path.is_file() and not path.is_symlink():
-                    disk.set_mode(path, 0o666 & ~_umask())  # safetensors writes files that nobody else may read, whatever the umask
+                    # safetensors writes files that nobody else may read, whatever the umask
+                    disk.set_mode(path, 0o666 & ~_umask())
                     with path.open("rb") as file:
                         disk.sync(file.fileno())
             remove(folder)
@@ -310,7 +322,8 @@ def _umask() -> int:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copies a folder in one step: ``target`` is whole if it exists. Files that are being written (``*.part``) are left out."""
+    """Copies a folder in one step: ``target`` is whole if it exists.
+    Files that are being written (``*.part``) are left out."""
     with write_aside(target) as aside:
         _copy_into(source, aside)
 

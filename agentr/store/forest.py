@@ -1,8 +1,9 @@
 """Stores a forest: the trees of one stage.
 
-While a stage runs, each finished tree is a file (``agentr.store.growing``). When the stage is over, the trees are sealed: sorted by key
-into Parquet files of small row groups (``trees/``), with a table beside them that says in a row what there is to say of a tree
-(``summary.parquet``), so that listing and sorting needs no tree. Neither sealing nor reading holds more than a few trees.
+While a stage runs, each finished tree is a file (``agentr.store.growing``). When the stage is over, the trees are
+sealed: sorted by key into Parquet files of small row groups (``trees/``), with a table beside them that says in a row
+what there is to say of a tree (``summary.parquet``), so that listing and sorting needs no tree. Neither sealing nor
+reading holds more than a few trees.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from agentr.types import Task
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: In the working folder of a stage: finished trees, units that were given up, and what a teacher or a judge answered, which is kept.
+#: In the working folder of a stage: finished trees, units that were given up, and what a teacher or a judge answered,
+#: which is kept.
 FINISHED = "finished"
 SUFFIX = ".json.zst"
 FAILURES = "failures.jsonl"
@@ -65,7 +67,8 @@ class _Manifest:
 
 
 class _Parts:
-    """The files of a sealed forest's trees. They and their row groups are sorted by key, so a tree can be in one row group only."""
+    """The files of a sealed forest's trees.
+    They and their row groups are sorted by key, so a tree can be in one row group only."""
 
     def __init__(self, folder: Path, parts: list[dict[str, Any]]) -> None:
         self._folder, self._parts = folder, parts
@@ -81,7 +84,9 @@ class _Parts:
             self._files[place] = open_table(path, self._parts[place]["footer"])
         file = self._files[place]
         groups = range(file.num_row_groups)
-        group = bisect_right(groups, key, key=lambda number: file.metadata.row_group(number).column(0).statistics.min) - 1
+        group = (
+            bisect_right(groups, key, key=lambda number: file.metadata.row_group(number).column(0).statistics.min) - 1
+        )
         if group < 0:
             return None
         rows = read_group(file, path, group)
@@ -120,7 +125,8 @@ class Forest:
         return {line["key"]: line["reason"] for line in self.lines(FAILURES) if line["key"] not in finished}
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Returns the lines of all files of a name in the working folder: each process that makes trees has one of its own."""
+        """Returns the lines of all files of a name in the working folder: each process that makes trees has one of its
+        own."""
         stem, _, suffix = name.rpartition(".")
         return [line for path in sorted(self.work.glob(f"{stem}*.{suffix}")) for line in read_lines(path)]
 
@@ -146,8 +152,8 @@ class Forest:
             about: Further entries of the manifest.
 
         Returns:
-            The manifest. ``trees_hash`` in it depends on the trees alone, not on what was spent on them. Sealing a sealed forest changes
-            nothing.
+            The manifest. ``trees_hash`` in it depends on the trees alone, not on what was spent on them. Sealing a
+            sealed forest changes nothing.
 
         Raises:
             DataError: A tree is damaged. The next start of the stage grows it anew.
@@ -213,7 +219,10 @@ class Forest:
         tree = self.find(key)
         if tree is None:
             near = difflib.get_close_matches(key, self.keys(), 3, 0.0)
-            raise DataError(f"{self.folder} holds no tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else "It holds none.")
+            raise DataError(
+                f"{self.folder} holds no tree {key!r}",
+                hint=f"The nearest: {', '.join(near)}." if near else "It holds none.",
+            )
         return tree
 
     def find(self, key: str) -> Tree | None:
@@ -233,7 +242,8 @@ class Forest:
         return self._tree(key, row["tree"], row["spent"]) if row is not None else None
 
     def summary(self, columns: list[str] | None = None) -> pa.Table:
-        """Returns what there is to say of each tree, a row each in the order of keys; ``agentr.store.tree_table`` has the columns.
+        """Returns what there is to say of each tree, a row each in the order of keys; ``agentr.store.tree_table`` has
+        the columns.
 
         Args:
             columns: The columns to read; all by default.
@@ -242,8 +252,12 @@ class Forest:
 
         if self.sealed:
             batches = read_table(self.folder / "summary.parquet", self.manifest["summary"], columns)
-            return pa.Table.from_batches(batches, schema({name: COLUMNS[name] for name in COLUMNS if not columns or name in columns}))
-        return pa.Table.from_pylist([summary_row(tree) for tree in self], schema(COLUMNS)).select(columns or list(COLUMNS))
+            return pa.Table.from_batches(
+                batches, schema({name: COLUMNS[name] for name in COLUMNS if not columns or name in columns})
+            )
+        return pa.Table.from_pylist([summary_row(tree) for tree in self], schema(COLUMNS)).select(
+            columns or list(COLUMNS)
+        )
 
     def spent(self) -> Iterator[dict[str, Any]]:
         """Yields what each expansion took: the tree's ``key`` and the fields of ``agentr.search.tree.Spent``."""

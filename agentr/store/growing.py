@@ -1,4 +1,5 @@
-"""Stores trees while they are made: each finished tree is a file, named by its task, and each growing tree has a journal.
+"""Stores trees while they are made: each finished tree is a file, named by its task, and each growing tree has a
+journal.
 
 They are in the working folder of the stage, which belongs to one process at a time (``agentr.store.working``)::
 
@@ -6,8 +7,9 @@ They are in the working folder of the stage, which belongs to one process at a t
     work-000003.0001/journal/bread~41~0.jsonl       what was drawn so far
     work-000003.0001/failures.jsonl                 units that were given up
 
-Several processes may share a stage, of one epoch and each with tasks of its own: one of them, or who started them, takes the folder over,
-and the others join. What is no tree's own, such as the failures, each adds to a file of its own (``failures-1.jsonl``).
+Several processes may share a stage, of one epoch and each with tasks of its own: one of them, or who started them,
+takes the folder over, and the others join. What is no tree's own, such as the failures, each adds to a file of its own
+(``failures-1.jsonl``).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class GrowingForest(Forest):
     """The trees of a stage, for the process that makes them.
 
     Args:
-        epoch: The process's (``agentr.store.lease``). What earlier ones left is taken over; they cannot write it any more.
+        epoch: The process's (``agentr.store.lease``). What earlier ones left is taken over; they cannot write it any
+            more.
         part: Which one of several processes of this epoch this is.
         taken: Whether one of them took the stage over already.
 
@@ -42,7 +45,9 @@ class GrowingForest(Forest):
         RunError: A later process works on the stage, or the disk cannot be written.
     """
 
-    def __init__(self, folder: Path, stage: str = "", epoch: str = ALONE, *, part: int = 0, taken: bool = False) -> None:
+    def __init__(
+        self, folder: Path, stage: str = "", epoch: str = ALONE, *, part: int = 0, taken: bool = False
+    ) -> None:
         super().__init__(folder, stage)
         self._part = part
         self.damaged: list[str] = []

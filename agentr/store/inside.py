@@ -1,4 +1,5 @@
-"""What is of a run lies in its directory: no name and no link leads outside, and all that lies there are files and folders."""
+"""What is of a run lies in its directory: no name and no link leads outside, and all that lies there are files and
+folders."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _LONGEST = 255
 
 
 def check_names(names: Iterable[str], what: str) -> None:
-    """Checks names of stages and files as a manifest, a seal or an archive has them: relative, without ``..``, all of it seen.
+    """Checks names of stages and files as a manifest, a seal or an archive has them: relative, without ``..``, all of
+    it seen.
 
     Raises:
         DataError: One leads outside, or is no name.
@@ -23,14 +25,21 @@ def check_names(names: Iterable[str], what: str) -> None:
     for name in names:
         path = PurePosixPath(name)
         shown = seen(name) == name and not {"\n", "\t"} & set(name)
-        if not (shown and path.parts) or path.is_absolute() or ".." in path.parts or max(len(p.encode()) for p in path.parts) > _LONGEST:
+        if (
+            not (shown and path.parts)
+            or path.is_absolute()
+            or ".." in path.parts
+            or max(len(p.encode()) for p in path.parts) > _LONGEST
+        ):
             raise DataError(f"{what} names {name[:100]!r}, which is no place in it")
 
 
 def check_folder(root: Path) -> None:
-    """Checks that every link in a run directory leads to a place in it, and that nothing in it is a pipe, a device or a socket.
+    """Checks that every link in a run directory leads to a place in it, and that nothing in it is a pipe, a device or a
+    socket.
 
-    What experiment trackers keep in it is left out: their libraries make links of their own there, and nobody here reads it.
+    What experiment trackers keep in it is left out: their libraries make links of their own there, and nobody here
+    reads it.
 
     Raises:
         DataError: The error names the first that does not.

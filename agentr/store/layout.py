@@ -3,7 +3,8 @@
 model                                                    the base model
 rounds/00/{demonstrations,dataset,train,eval}   the warm start
 rounds/01/{collect,...,dataset,train,eval}      a round; which stages of trees there are is the method's choice
-rounds/01/{probe,rollouts,train,eval}           a round of online training; its steps are rollouts/000001, ...; a probe comes first where
+rounds/01/{probe,rollouts,train,eval} a round of online training; its steps are rollouts/000001, ...; a probe comes
+first where
                                                 tasks are chosen by what the policy makes of them
 control/{train,eval}                            the control arm
 
@@ -30,7 +31,8 @@ JUDGED = "judged"
 PROBE = "probe"
 ROLLOUTS = "rollouts"
 
-#: Files of a stage of rollouts: what there is to say of each step, which step did best in validation, and how tasks were chosen.
+#: Files of a stage of rollouts: what there is to say of each step, which step did best in validation, and how tasks
+#: were chosen.
 STEPS = "steps.jsonl"
 BEST_STEP = "best.json"
 PARETO = "pareto.json"
@@ -91,14 +93,18 @@ def stage_of(name: str) -> tuple[Arm, str] | None:
 
 
 def title_of(name: str) -> str:
-    """Returns the name of a stage, a step or a policy in sentences and tables: ``rounds/01/collect`` is "round 1: collect". Any other text
-    stays as it is."""
+    """Returns the name of a stage, a step or a policy in sentences and tables: ``rounds/01/collect`` is "round 1:
+    collect". Any other text stays as it is."""
     stage, _, version = name.partition("@")
     above, _, last = stage.rpartition("/")
     if step := step_of(stage) or step_of(above):
         return f"{title_of(step[0])}, online step {step[1]}" + ("" if step_of(stage) else f", {last}")
     place = stage_of(stage)
-    return name if place is None else f"{place[0].title}: {place[1]}" + (f" after online step {version}" if version else "")
+    return (
+        name
+        if place is None
+        else f"{place[0].title}: {place[1]}" + (f" after online step {version}" if version else "")
+    )
 
 
 #: What a person calls an arm, and a stage of it.
@@ -108,7 +114,8 @@ _CALLED = re.compile(r"(?:(warm[ _]start)|(control)|(?:rounds?[ /]?)?(\d+))(?:\s
 def place_of(text: str) -> tuple[Arm, str] | None:
     """Returns the arm that a person names, and the stage of it (empty if none is named); None if the text names no arm.
 
-    All spellings do: ``2``, ``round 2``, ``round2``, ``rounds/02``, ``rounds/02/train``, ``round 2: train``, ``warm start``, ``control``.
+    All spellings do: ``2``, ``round 2``, ``round2``, ``rounds/02``, ``rounds/02/train``, ``round 2: train``,
+    ``warm start``, ``control``.
     """
     found = _CALLED.fullmatch(text.strip())
     if found is None:
@@ -124,13 +131,15 @@ def name_of(text: str) -> str:
 
 
 def round_number(text: str) -> int | None:
-    """Returns the number of a round that a person names in any spelling, by itself or by a stage of it; None if it is none."""
+    """Returns the number of a round that a person names in any spelling, by itself or by a stage of it; None if it is
+    none."""
     place = place_of(text)
     return place[0].number if place and place[0] != CONTROL else None
 
 
 def step_of(name: str) -> tuple[str, int] | None:
-    """Returns the stage and the number of a step of online training, from the name of the step: ``rounds/01/rollouts/000017``."""
+    """Returns the stage and the number of a step of online training, from the name of the step:
+    ``rounds/01/rollouts/000017``."""
     found = re.fullmatch(rf"(.+/{ROLLOUTS})/(\d+)", name)
     return (found[1], int(found[2])) if found else None
 
@@ -138,7 +147,9 @@ def step_of(name: str) -> tuple[str, int] | None:
 def stages_on_disk(root: Path) -> list[str]:
     """Returns the names of the folders in a run directory that may be stages, in order."""
     places = [root / MODEL, *root.glob("rounds/*/*"), *root.glob("control/*"), *root.glob("imported/*")]
-    return sorted(path.relative_to(root).as_posix() for path in places if path.is_dir() and not path.name.startswith("."))
+    return sorted(
+        path.relative_to(root).as_posix() for path in places if path.is_dir() and not path.name.startswith(".")
+    )
 
 
 def arms_in(stages: Iterable[str]) -> list[Arm]:

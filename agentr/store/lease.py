@@ -1,13 +1,13 @@
 """Who works on a run: a lease in the run directory, which holds wherever the directory is shared.
 
-``.lease/000003.json`` names the third process that took the run, by its *epoch*: the file can be created once only, so two processes
-never have the same epoch, and the highest one owns the run. The owner renews the file every few seconds. A process that wants the run
-looks whether the owner lives: on the same machine by its process, from elsewhere by whether it renews. No locks of files are needed,
-which many shared file systems do not have.
+``.lease/000003.json`` names the third process that took the run, by its *epoch*: the file can be created once only, so
+two processes never have the same epoch, and the highest one owns the run. The owner renews the file every few seconds.
+A process that wants the run looks whether the owner lives: on the same machine by its process, from elsewhere by
+whether it renews. No locks of files are needed, which many shared file systems do not have.
 
-An owner that was stopped for longer than its lease (a frozen machine, a cut network) cannot know that another one took the run. So it
-looks again before its next change to the run directory (``agentr.store.files.guards``), and changes nothing if it lost the run. What
-works for an owner elsewhere is fenced by ``agentr.store.working``.
+An owner that was stopped for longer than its lease (a frozen machine, a cut network) cannot know that another one took
+the run. So it looks again before its next change to the run directory (``agentr.store.files.guards``), and changes
+nothing if it lost the run. What works for an owner elsewhere is fenced by ``agentr.store.working``.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class Lease:
                     write_json(self._file(self._epoch), asdict(replace(holder, released=True)))
 
     def next_epoch(self) -> str:
-        """Returns an epoch for someone who works for this owner: higher than all before it, lower than those of later owners."""
+        """Returns an epoch for someone who works for this owner: higher than all before it, lower than those of later
+        owners."""
         return f"{self._epoch:06d}.{next(self._numbers):04d}"
 
     def check(self) -> None:
@@ -139,7 +140,8 @@ class Lease:
             return
         if not self._file(self._epoch).exists():
             self._lost()
-        if _now() - self._renewed > self.lease_s / 2:  # by its own clock, others may think it dead: look again, and say so
+        # by its own clock, others may think it dead: look again, and say so
+        if _now() - self._renewed > self.lease_s / 2:
             with self._lock:
                 if self._newest() != self._epoch:
                     self._lost()
@@ -173,7 +175,10 @@ class Lease:
         if newest is None or not self.folder.exists():
             hint = "Was it moved or deleted? Put it back, or give its new place, and start the same run again."
             raise RunError(f"the run directory {root} is gone while this process works on it", hint=hint)
-        hint = f"This process was not heard of for {self.lease_s:g} s. What it had finished is there; the other one goes on."
+        hint = (
+            f"This process was not heard of for {self.lease_s:g} s. What it had finished is there; the other one goes "
+            "on."
+        )
         raise RunError(f"{root} was taken over by {newest.name}", hint=hint)
 
     def _lives(self, epoch: int, owner: Holder | None) -> bool:
@@ -253,7 +258,10 @@ def _myself(folder: Path, lease_s: float) -> Holder:
 
 def _machine() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''} {Path('/proc/self/ns/pid').readlink()}"
+    return (
+        f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''} "
+        f"{Path('/proc/self/ns/pid').readlink()}"
+    )
 
 
 def _born(pid: int) -> str:

@@ -1,15 +1,17 @@
 """The mirror of a run in a store of objects: what is sealed survives the loss of the run directory.
 
-The run directory stays on a shared file system, where journals grow and trainers write. A thread of the driver copies what is finished:
-every sealed stage, and of a training that is not sealed yet the newest checkpoint that it may go on from, in the order in which they ran.
-Below the address of the mirror::
+The run directory stays on a shared file system, where journals grow and trainers write. A thread of the driver copies
+what is finished: every sealed stage, and of a training that is not sealed yet the newest checkpoint that it may go on
+from, in the order in which they ran. Below the address of the mirror::
 
     objects/<hash>-<size>   files, by what they hold: equal ones once, none ever changed
-    manifest.json           written last, by compare-and-swap: each stage with its seal and the object of each of its files
+    manifest.json           written last, by compare-and-swap: each stage with its seal and the object of each of its
+                            files
 
-So whatever the manifest names is whole. It also says which *epoch* of drivers wrote it: each driver takes the next one when it begins,
-and one that finds a later epoch than its own stops mirroring. A stage that is made anew replaces its entry; one that the run directory
-does not have stays until then. What no entry names any more stays in ``objects/`` (`garbage`).
+So whatever the manifest names is whole. It also says which *epoch* of drivers wrote it: each driver takes the next one
+when it begins, and one that finds a later epoch than its own stops mirroring. A stage that is made anew replaces its
+entry; one that the run directory does not have stays until then. What no entry names any more stays in ``objects/``
+(`garbage`).
 
 A mirror that does not work stops nothing: it is said once for each cause, and tried again.
 """
@@ -29,7 +31,17 @@ from typing import Any
 from agentr.backoff import Backoff
 from agentr.config.identity import Identity
 from agentr.errors import DataError, RunError
-from agentr.store.bucket import Bucket, BucketError, Changed, DamagedObject, Torn, Version, hashed, object_name, together
+from agentr.store.bucket import (
+    Bucket,
+    BucketError,
+    Changed,
+    DamagedObject,
+    Torn,
+    Version,
+    hashed,
+    object_name,
+    together,
+)
 from agentr.store.layout import ROLLOUTS, TRAIN
 from agentr.store.mirror_manifest import MANIFEST, Entry, Manifest, read_manifest
 from agentr.store.records import read_records
@@ -45,8 +57,15 @@ _PAUSES = Backoff(first_s=1.0, longest_s=60.0, jitter=0.2)
 #: Longest wait for the thread to leave what it is doing, in seconds.
 _LEAVE_S = 3.0
 
-#: A training in its stage, or in a folder of it if the stage is a chain of them: what was asked, what came of it, how far it was.
-_JOB, _RESULT, _METRICS, _REFERENCE, _CHECKPOINTS = "job.json", "result.json", "metrics.jsonl", "reference.npz", "checkpoints"
+#: A training in its stage, or in a folder of it if the stage is a chain of them: what was asked, what came of it, how
+#: far it was.
+_JOB, _RESULT, _METRICS, _REFERENCE, _CHECKPOINTS = (
+    "job.json",
+    "result.json",
+    "metrics.jsonl",
+    "reference.npz",
+    "checkpoints",
+)
 
 Update = Callable[[float, float, str], None]
 """``update(done, total, details)``, as ``agentr.observe.progress`` has it."""
@@ -56,14 +75,19 @@ Update = Callable[[float, float, str], None]
 
 
 def unfinished(folder: Path, complete: Callable[[Path], bool]) -> dict[str, Path]:
-    """Returns the files that an unfinished stage of training may go on from, by the paths under which it finds them; or none.
+    """Returns the files that an unfinished stage of training may go on from, by the paths under which it finds them; or
+    none.
 
     Args:
         folder: Of the stage.
         complete: Says whether a checkpoint is whole.
     """
     jobs = [path.parent for pattern in (_JOB, f"*/{_JOB}") for path in sorted(folder.glob(pattern))]
-    found = {(job / name).relative_to(folder).as_posix(): path for job in jobs for name, path in _of_job(job, complete).items()}
+    found = {
+        (job / name).relative_to(folder).as_posix(): path
+        for job in jobs
+        for name, path in _of_job(job, complete).items()
+    }
     return found if any(PurePosixPath(name).name != _JOB for name in found) else {}
 
 
@@ -105,7 +129,10 @@ class Claim:
         name, config = self._identity.name, self._identity.values
         before, self._version = found if found is not None else (Manifest(name, config), None)
         if not self._allow_change and (changes := before.changes(self._identity)):
-            raise _Over(f"{self._bucket.url} is the mirror of a run with another configuration: {changes}. Give each run one of its own.")
+            raise _Over(
+                f"{self._bucket.url} is the mirror of a run with another configuration: {changes}. Give each run one "
+                "of its own."
+            )
         writer = await asyncio.to_thread(self._store.owner)
         await self._write(replace(before, run=name, config=config, epoch=before.epoch + 1, writer=writer))
         return [*before.stages]
@@ -113,7 +140,10 @@ class Claim:
     async def add(self, entry: Entry, order: Iterable[str]) -> None:
         """Writes the manifest with an entry in its place among stages that are in this order."""
         assert self.manifest is not None, "it was taken"
-        stages, place = {**self.manifest.stages, entry.record.name: entry}, {name: number for number, name in enumerate(order)}
+        stages, place = (
+            {**self.manifest.stages, entry.record.name: entry},
+            {name: number for number, name in enumerate(order)},
+        )
         ordered = sorted(stages, key=lambda name: place.get(name, len(place)))
         await self._write(replace(self.manifest, stages={name: stages[name] for name in ordered}))
 
@@ -139,7 +169,8 @@ class Claim:
         self.manifest, self._version = manifest, version
 
     async def _settled(self, data: bytes) -> Version:
-        """Finds out what came of a manifest that was refused, and returns its version if it was written and only the answer was lost."""
+        """Finds out what came of a manifest that was refused, and returns its version if it was written and only the
+        answer was lost."""
         found, mine, self.manifest = await self._bucket.read(MANIFEST), self.manifest, None
         if found is not None and found[0] == data:
             return found[1]
@@ -320,7 +351,8 @@ class Mirror:
                 failures, pause = 0, self._poll_s
             except (BucketError, DataError, Changed) as error:
                 failures, pause = failures + 1, _PAUSES.pause_s(failures)
-                if not isinstance(error, Changed):  # else another driver was faster, or somebody deleted the manifest: look again
+                # else another driver was faster, or somebody deleted the manifest: look again
+                if not isinstance(error, Changed):
                     self._fails(str(error))
                     self._tell(f"{error} The run goes on, and is mirrored once that is mended.")
             with suppress(TimeoutError):
@@ -351,8 +383,8 @@ class Mirror:
     async def _take(self) -> None:
         if lacking := [name for name in await self._claim.take() if name not in self._backlog.records()]:
             self._tell(
-                f"{self.bucket.url} also has {', '.join(lacking)}, which {self.store.root} does not have. They stay there until they are "
-                "made anew here; an empty run.dir would be filled with all that is there."
+                f"{self.bucket.url} also has {', '.join(lacking)}, which {self.store.root} does not have. They stay "
+                "there until they are made anew here; an empty run.dir would be filled with all that is there."
             )
 
     async def _mirror(self, record: StageRecord, state: Any) -> None:
@@ -374,14 +406,15 @@ class Mirror:
         now = self._backlog.records().get(record.name)
         if not record.sealed:
             self._tell(
-                f"{self.bucket.url}: a checkpoint of {record.name} was not mirrored: {error}. If that happens to all of them, "
-                "they are deleted before they are there: raise train.checkpoint_every."
+                f"{self.bucket.url}: a checkpoint of {record.name} was not mirrored: {error}. If that happens to all "
+                "of them, they are deleted before they are there: raise train.checkpoint_every."
             )
         if now is not None and self._backlog.state(now) == state:
             self._left_out[record.name] = state
             if record.sealed:
                 self._tell(
-                    f"{self.bucket.url}: {record.name} is not mirrored: {error}. 'agentr doctor {self.store.root}' looks at its files."
+                    f"{self.bucket.url}: {record.name} is not mirrored: {error}. 'agentr doctor {self.store.root}' "
+                    "looks at its files."
                 )
 
 

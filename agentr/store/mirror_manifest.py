@@ -1,7 +1,7 @@
 """What a mirror holds: its manifest, one object that is written last.
 
-It names each stage with its seal and the object of each of its files, so whatever it names is whole. What it does not name any more stays
-(`garbage`).
+It names each stage with its seal and the object of each of its files, so whatever it names is whole. What it does not
+name any more stays (`garbage`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Manifest:
         return found | ({object_name(self.log)} if self.log else set())
 
     def changes(self, identity: Identity) -> str:
-        """Returns in words how the configuration of the run is another than this one; empty if it is not, or if no stage depends on it."""
+        """Returns in words how the configuration of the run is another than this one; empty if it is not, or if no
+        stage depends on it."""
         return "; ".join(identity.changes(self.config)) if self.stages else ""
 
     def stored(self) -> bytes:
@@ -78,7 +79,14 @@ class Manifest:
             {"seal": entry.record.stored(), "objects": {name: object_name(file) for name, file in entry.files.items()}}
             for entry in self.stages.values()
         ]
-        told = {"format": FORMAT, "run": self.run, "config": self.config, "epoch": self.epoch, "writer": self.writer, "stages": stages}
+        told = {
+            "format": FORMAT,
+            "run": self.run,
+            "config": self.config,
+            "epoch": self.epoch,
+            "writer": self.writer,
+            "stages": stages,
+        }
         data = json.loads(json.dumps({**told, "log": object_name(self.log) if self.log else None}, default=str))
         return (json.dumps({**data, "checksum": hash_of(data)}, indent=1, sort_keys=True) + "\n").encode()
 
@@ -90,11 +98,16 @@ class Manifest:
             OtherFormat: It is of another format.
             DataError: It is damaged.
         """
-        hint = "Put an earlier version of it back, if the bucket keeps versions; or delete it: a driver that has the run writes it anew."
+        hint = (
+            "Put an earlier version of it back, if the bucket keeps versions; or delete it: a driver that has the run "
+            "writes it anew."
+        )
         try:
             stored = json.loads(data)
             if stored["format"] > FORMAT:
-                raise OtherFormat(f"{where} is stored in format {stored['format']}; this version of agentr reads up to {FORMAT}")
+                raise OtherFormat(
+                    f"{where} is stored in format {stored['format']}; this version of agentr reads up to {FORMAT}"
+                )
             if stored.pop("checksum") != hash_of(stored):
                 raise DataError(f"{where} is damaged: it does not match its own checksum", hint=hint)
             stages = {(entry := _entry(each)).record.name: entry for each in stored["stages"]}
@@ -118,7 +131,8 @@ async def read_manifest(bucket: Bucket) -> tuple[Manifest, Version] | None:
 
 
 def garbage(url: str) -> list[tuple[str, int]]:
-    """Returns addresses and sizes of the objects that the manifest does not name: they may be deleted while no driver mirrors there.
+    """Returns addresses and sizes of the objects that the manifest does not name: they may be deleted while no driver
+    mirrors there.
 
     Raises:
         BucketError: The store cannot be read.

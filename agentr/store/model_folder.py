@@ -35,16 +35,23 @@ def require_model(folder: Path, what: str = "the model") -> None:
         raise ModelError(f"{what} {folder} has no tokenizer.", hint=hint)
     for file in sorted(folder.glob("*.safetensors")):
         if problem := _torn(file):
-            raise ModelError(f"{what} {folder} cannot be loaded: {file.name} {problem}.", hint="Download or copy it again.")
+            raise ModelError(
+                f"{what} {folder} cannot be loaded: {file.name} {problem}.", hint="Download or copy it again."
+            )
 
 
 def _torn(file: Path) -> str:
-    """Returns what is wrong with a file of weights, as far as its header and its size show it: a copy that was not finished."""
+    """Returns what is wrong with a file of weights, as far as its header and its size show it: a copy that was not
+    finished."""
     try:
         with file.open("rb") as opened:
             size = struct.unpack("<Q", opened.read(8))[0]
             found = json.loads(opened.read(min(size, 100 << 20)))
-        end = 8 + size + max((entry["data_offsets"][1] for name, entry in found.items() if name != "__metadata__"), default=0)
+        end = (
+            8
+            + size
+            + max((entry["data_offsets"][1] for name, entry in found.items() if name != "__metadata__"), default=0)
+        )
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError):

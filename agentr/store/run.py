@@ -47,14 +47,17 @@ class RunStore:
 
     # opening ----------------------------------------------------------------------------------------------------------
 
-    def open(self, identity: Identity, *, allow_change: bool = False, restore: Callable[[], None] = lambda: None) -> None:
+    def open(
+        self, identity: Identity, *, allow_change: bool = False, restore: Callable[[], None] = lambda: None
+    ) -> None:
         """Takes the run for this process, and checks that its configuration is unchanged.
 
         Args:
             restore: Is called as soon as the directory is this process's: it may fill one that holds no run.
 
         Raises:
-            RunError: Another driver works on the run, or the configuration changed; the error names the owner, or the keys.
+            RunError: Another driver works on the run, or the configuration changed; the error names the owner, or the
+                keys.
             OtherFormat: The run is of another format. Nothing was written.
         """
         read_index(self.root)
@@ -81,7 +84,8 @@ class RunStore:
             if changes and not allow_change and made:
                 raise RunError(
                     f"{self.root} was started with another configuration: " + "; ".join(changes),
-                    hint="Choose another run.dir, put the values back, or go on with the new ones: 'agentr run' and 'agentr resume' take "
+                    hint="Choose another run.dir, put the values back, or go on with the new ones: 'agentr run' and "
+                    "'agentr resume' take "
                     "--allow-config-change.",
                 )
             for change in changes:
@@ -113,7 +117,8 @@ class RunStore:
     # places -----------------------------------------------------------------------------------------------------------
 
     def stored_path(self, path: Path) -> str:
-        """Returns a path as a summary keeps it: relative to the run directory if it lies there, so that the run can be moved."""
+        """Returns a path as a summary keeps it: relative to the run directory if it lies there, so that the run can be
+        moved."""
         inside = path.is_relative_to(self.root)
         return path.relative_to(self.root).as_posix() if inside else str(path)
 

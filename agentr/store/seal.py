@@ -1,8 +1,8 @@
 """Seals: what a sealed stage says of itself, in ``stage.json`` in its folder.
 
-A seal names every file of the stage with its size and its BLAKE3 hash, what the stage was made from, and what it came to. It is written
-last and in one step: a stage is sealed if and only if its seal is there. The manifest of the run has a copy of every seal, so either can
-be made from the other.
+A seal names every file of the stage with its size and its BLAKE3 hash, what the stage was made from, and what it came
+to. It is written last and in one step: a stage is sealed if and only if its seal is there. The manifest of the run has
+a copy of every seal, so either can be made from the other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ FORMAT = 3
 #: Name of the seal in the folder of a stage.
 SEAL = "stage.json"
 
-#: The card of a model, in its folder. In that of a checkpoint it says what is known of it so far, and is part of no seal.
+#: The card of a model, in its folder. In that of a checkpoint it says what is known of it so far, and is part of no
+#: seal.
 CARD = "README.md"
 
 #: Files of a stage that nobody needs once it is sealed: they are not part of the seal.
@@ -127,7 +128,11 @@ class StageRecord:
             check_format(stored, "this stage")
         record = typed(cls, stored, what)
         outside = record.summary.get("folder_hash")  # a model that the user named
-        places = [str(record.summary[key]) for key in ("path", "checkpoint") if record.summary.get(key) and not (key == "path" and outside)]
+        places = [
+            str(record.summary[key])
+            for key in ("path", "checkpoint")
+            if record.summary.get(key) and not (key == "path" and outside)
+        ]
         check_names([record.name, *record.files, *record.pruned, *places], what)
         return record
 
@@ -147,7 +152,9 @@ def check_format(stored: Mapping[str, Any], what: str) -> None:
         which = "or later" if found > FORMAT else "or earlier"
         wrote = f"agentr {stored['agentr']} {which}" if stored.get("agentr") else "the version of agentr that wrote it"
         hint = f"Read it with {wrote}."
-        raise OtherFormat(f"{what} is stored in format {found}; this version of agentr reads format {FORMAT}", hint=hint)
+        raise OtherFormat(
+            f"{what} is stored in format {found}; this version of agentr reads format {FORMAT}", hint=hint
+        )
 
 
 # hashes ---------------------------------------------------------------------------------------------------------------
@@ -195,7 +202,11 @@ def sealed_files(folder: Path) -> list[str]:
 
 def content_hash(files: Mapping[str, FileRecord], summary: Summary) -> str:
     """Returns the hash of what later stages read of a stage: the files that its kind of summary names."""
-    read = sorted((name, entry.blake3) for name, entry in files.items() if any(fnmatch(name, pattern) for pattern in summary.content))
+    read = sorted(
+        (name, entry.blake3)
+        for name, entry in files.items()
+        if any(fnmatch(name, pattern) for pattern in summary.content)
+    )
     return hash_of([read, summary.outside()])
 
 

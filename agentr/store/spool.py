@@ -1,4 +1,5 @@
-"""A place for rows while a dataset is put together: on disk, so that only what their order is decided by is in memory."""
+"""A place for rows while a dataset is put together: on disk, so that only what their order is decided by is in
+memory."""
 
 from __future__ import annotations
 

@@ -68,10 +68,10 @@ class Stages:
         Args:
             name: Path of the stage below the run directory, such as ``rounds/01/collect``.
             kind: Type of its summary.
-            work: Does the stage in the given folder and returns its summary. If the folder holds finished work of an earlier attempt,
-                it does not repeat that work.
-            config: Values of the configuration that it is made with. If they or its inputs are others than those that a sealed stage
-                was made with, the stage is stale: that is said, and it stays as it is.
+            work: Does the stage in the given folder and returns its summary. If the folder holds finished work of an
+                earlier attempt, it does not repeat that work.
+            config: Values of the configuration that it is made with. If they or its inputs are others than those that a
+                sealed stage was made with, the stage is stale: that is said, and it stays as it is.
 
         Returns:
             The stage's summary, of this run or of the one that sealed it.
@@ -90,7 +90,9 @@ class Stages:
             if reasons := stale(record, read_records(self.root), values, at_default(config or {})):
                 more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
                 why = f"{title_of(name)} is stale: {'; '.join(reasons[:3])}{more}"
-                self._say(f"{why}. It stays as it is; 'agentr doctor {self.root} --repair --stale' lets it be made anew.")
+                self._say(
+                    f"{why}. It stays as it is; 'agentr doctor {self.root} --repair --stale' lets it be made anew."
+                )
                 self._event("stage_stale", stage=name, reasons=reasons)
             return record.read(kind)
         if not self.wants(name) and not self._inputs:
@@ -139,7 +141,8 @@ class Stages:
         return not self.only or name in self.only
 
     def use(self, name: str) -> None:
-        """Notes that the stage that is running reads another one, and checks the files of that. Does nothing while no stage is running.
+        """Notes that the stage that is running reads another one, and checks the files of that.
+        Does nothing while no stage is running.
 
         Raises:
             RunError: The other stage is not sealed.
@@ -149,7 +152,8 @@ class Stages:
             self._inputs[-1][name] = self.checked(name).content
 
     def checked(self, name: str) -> StageRecord:
-        """Returns the record of a sealed stage after comparing its files with their hashes; each file once, while it does not change.
+        """Returns the record of a sealed stage after comparing its files with their hashes; each file once, while it
+        does not change.
 
         Raises:
             RunError: The stage is not sealed.
@@ -185,7 +189,8 @@ class Stages:
             self._event("stage_adopted", stage=name, source=os.path.relpath(other.root, self.root))
 
     def set_aside(self, name: str) -> Path:
-        """Moves a stage out of the way, as if it had never been run, and returns where it is now. Nothing is deleted."""
+        """Moves a stage out of the way, as if it had never been run, and returns where it is now.
+        Nothing is deleted."""
         damaged = Layout(self.root).damaged
         make_folder(damaged)
         now = time.strftime("%Y-%m-%dT%H-%M-%S")
@@ -204,7 +209,8 @@ class Stages:
     def _stopped(self, running: StageRecord, error: BaseException) -> None:
         """Notes that a stage was not finished, if that can still be noted: the disk may be full, the directory gone."""
         spent = running.seconds + time.time() - running.started
-        why = f"{type(error).__name__}: {error}"[:2000] if isinstance(error, Exception) else "told to end"  # by whichever signal
+        # by whichever signal
+        why = f"{type(error).__name__}: {error}"[:2000] if isinstance(error, Exception) else "told to end"
         with logs.about(stage=running.name, **_place(running.name)):
             logs.said.error("stopped: %s", error, exc_info=error)
         try:
@@ -230,13 +236,19 @@ def _place(name: str) -> dict[str, Any]:
 def _values(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns values of a configuration as JSON has them; those that are long (a user's whole file) as a hash."""
     found = json.loads(json.dumps(plain(dict(config)), default=str))
-    return {key: value if len(json.dumps(value)) <= _LONGEST else f"hash {hash_of(value)}" for key, value in found.items()}
+    return {
+        key: value if len(json.dumps(value)) <= _LONGEST else f"hash {hash_of(value)}" for key, value in found.items()
+    }
 
 
 def stale(
-    record: StageRecord, records: Mapping[str, StageRecord], config: Mapping[str, Any] | None = None, defaults: Collection[str] = ()
+    record: StageRecord,
+    records: Mapping[str, StageRecord],
+    config: Mapping[str, Any] | None = None,
+    defaults: Collection[str] = (),
 ) -> list[str]:
-    """Returns why a sealed stage is not what would be made now: its inputs or its configuration are others. Empty if it is.
+    """Returns why a sealed stage is not what would be made now: its inputs or its configuration are others.
+    Empty if it is.
 
     Args:
         records: The records of the run as they are now.

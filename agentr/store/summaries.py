@@ -1,6 +1,7 @@
 """Summaries of sealed stages, as the manifest of a run keeps them: one type for each kind of stage.
 
-In the manifest a summary is a flat table. Keys that a type does not know are kept in ``more``: other versions of agentr wrote them.
+In the manifest a summary is a flat table. Keys that a type does not know are kept in ``more``: other versions of agentr
+wrote them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ S = TypeVar("S", bound="Summary")
 class Summary:
     """What a stage came to."""
 
-    #: Which files of the stage later stages read, as patterns; what they hold decides whether those stages are still true.
+    #: Which files of the stage later stages read, as patterns; what they hold decides whether those stages are still
+    #: true.
     content: ClassVar[tuple[str, ...]] = ("*",)
 
     more: dict[str, Any] = field(default_factory=dict)
@@ -40,7 +42,11 @@ class Summary:
         """Reads what ``stored`` returned; what is missing has its default."""
         names = {f.name for f in fields(cls)} - {"more"}
         known = {key: value for key, value in stored.items() if key in names}
-        return typed(cls, {**known, "more": {key: value for key, value in stored.items() if key not in names}}, "the summary of a stage")
+        return typed(
+            cls,
+            {**known, "more": {key: value for key, value in stored.items() if key not in names}},
+            "the summary of a stage",
+        )
 
 
 @dataclass(kw_only=True)
@@ -49,7 +55,8 @@ class ModelSummary(Summary):
 
     Attributes:
         path: Its folder, relative to the run directory if it lies there (``RunStore.model_path``).
-        folder_hash: Of a folder outside the run directory: hash of its files, by which it can be found again at another place.
+        folder_hash: Of a folder outside the run directory: hash of its files, by which it can be found again at another
+            place.
         remarks: What is so in conversations with it, and would be otherwise if its chat template rendered them.
     """
 
@@ -120,7 +127,8 @@ class DatasetSummary(Summary):
         splices: Of Agent-R, revisions tried, failed as text and kept.
         operators: Of ET-Agent, what came of each operator (``agentr.methods.et_agent.rows.Operated``).
         agreement: How often execution and a teacher agree (``agentr.methods.et_agent.rows.count_agreement``).
-        verdicts: What a judge said of episodes that are right and wrong (``agentr.methods.et_agent.rows.count_verdicts``).
+        verdicts: What a judge said of episodes that are right and wrong
+            (``agentr.methods.et_agent.rows.count_verdicts``).
         tasks: Tasks that own rows are from.
     """
 
@@ -198,7 +206,9 @@ class EvalSummary(TreeSummary):
 
     @classmethod
     def read(cls: type[S], stored: Mapping[str, Any]) -> S:
-        within = {int(k[1]): share for key, share in stored.items() if (k := re.fullmatch(r"within_(\d+)_answers", key))}
+        within = {
+            int(k[1]): share for key, share in stored.items() if (k := re.fullmatch(r"within_(\d+)_answers", key))
+        }
         rest = {key: value for key, value in stored.items() if not re.fullmatch(r"within_\d+_answers", key)}
         found = super().read(rest)  # type: ignore[misc]
         found.within_answers = within

@@ -1,7 +1,8 @@
 """Tables as Parquet files, written a row at a time, read a few rows at a time.
 
-Every page has a checksum, which is compared when the page is read. The footer has none, and Arrow ends the process over some damaged
-footers: whoever keeps a table also keeps the hash of its footer, which is compared before Arrow sees the file.
+Every page has a checksum, which is compared when the page is read. The footer has none, and Arrow ends the process over
+some damaged footers: whoever keeps a table also keeps the hash of its footer, which is compared before Arrow sees the
+file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class TableWriter(AbstractContextManager[Any]):
         compressed: Whether to compress; values that are compressed already gain nothing.
     """
 
-    def __init__(self, path: Path, columns: Mapping[str, str], *, group_bytes: int = 1 << 21, compressed: bool = True) -> None:
+    def __init__(
+        self, path: Path, columns: Mapping[str, str], *, group_bytes: int = 1 << 21, compressed: bool = True
+    ) -> None:
         self.schema = schema(columns)
         self._path = path
         self._kinds = columns
@@ -57,7 +60,11 @@ class TableWriter(AbstractContextManager[Any]):
             file = stack.enter_context(writing(self._path))
             # Statistics of a column of bytes or lists would hold whole values, several times.
             small = [name for name, kind in self._kinds.items() if not kind.startswith(("list<", "binary", "json"))]
-            kind = {"compression": "zstd" if self._compressed else "none", "use_dictionary": self._compressed, "write_statistics": small}
+            kind = {
+                "compression": "zstd" if self._compressed else "none",
+                "use_dictionary": self._compressed,
+                "write_statistics": small,
+            }
             self._writer = stack.enter_context(pq.ParquetWriter(file, self.schema, write_page_checksum=True, **kind))
             self._stack = stack.pop_all()
         return self
@@ -80,13 +87,17 @@ class TableWriter(AbstractContextManager[Any]):
 
         if not self._rows:
             return
-        arrays = [pa.array(values, field.type) for values, field in zip(self._columns.values(), self.schema, strict=True)]
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(self._columns.values(), self.schema, strict=True)
+        ]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self.schema), row_group_size=self._rows)
         for values in self._columns.values():
             values.clear()
         self._rows = self._bytes = 0
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             try:
                 self._flush()
@@ -98,7 +109,9 @@ class TableWriter(AbstractContextManager[Any]):
             self.footer = footer_hash(self._path)
 
 
-def read_table(path: Path, footer: str, columns: Sequence[str] | None = None, rows: int = ROWS) -> Iterator[pa.RecordBatch]:
+def read_table(
+    path: Path, footer: str, columns: Sequence[str] | None = None, rows: int = ROWS
+) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a table, some at a time.
 
     Args:

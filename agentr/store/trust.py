@@ -1,8 +1,9 @@
 """Who may continue a run: what a stranger's run names is run, asked and read only if the user says so.
 
-A run that was started here is known by a record outside of it, in the user's state folder (``$XDG_STATE_HOME/agentr/runs``, or
-``~/.local/state/agentr/runs``). Its name is the hash of the run's frozen configuration, so that a run may be moved, packed and
-unpacked, and one with another configuration is another run; it holds the hash of each file of code that the configuration names.
+A run that was started here is known by a record outside of it, in the user's state folder
+(``$XDG_STATE_HOME/agentr/runs``, or ``~/.local/state/agentr/runs``). Its name is the hash of the run's frozen
+configuration, so that a run may be moved, packed and unpacked, and one with another configuration is another run; it
+holds the hash of each file of code that the configuration names.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Untrusted(ConfigError):
 
 
 def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yields the kind, the key and the value of each program, file or module of code, address and variable that a configuration names.
+    """Yields the kind, the key and the value of each program, file or module of code, address and variable that a
+    configuration names.
 
     What agentr names by itself is left out.
     """
@@ -58,7 +60,10 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for key, value in flatten(config):
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and text and text not in ours:
-                told = ((kind, re.fullmatch(keys, key) and re.fullmatch(values, text)) for kind, (keys, values) in _KINDS.items())
+                told = (
+                    (kind, re.fullmatch(keys, key) and re.fullmatch(values, text))
+                    for kind, (keys, values) in _KINDS.items()
+                )
                 yield from ((kind, key, text) for kind, fits in told if fits)
 
 
@@ -85,13 +90,24 @@ def needs_trust(file: Path) -> None:
         root, config = file.parent, read_yaml(file)
     except (OSError, yaml.YAMLError):
         return  # who loads it says what is wrong
-    found = sorted({f"{kind} of {key}: {text}" for kind, key, text in named(config)}) if isinstance(config, dict) else []
+    found = (
+        sorted({f"{kind} of {key}: {text}" for kind, key, text in named(config)}) if isinstance(config, dict) else []
+    )
     if not found or _known(config):
         return
     if not (_trusting.get() or os.environ.get(VARIABLE) == "1"):
-        warn("\n  ".join([f"{root} was not started here, or its code has changed. Going on with it runs, asks and reads:", *found]))
+        warn(
+            "\n  ".join(
+                [
+                    f"{root} was not started here, or its code has changed. Going on with it runs, asks and reads:",
+                    *found,
+                ]
+            )
+        )
         if not confirmed("Go on with it?"):
-            raise Untrusted(f"{root} is not trusted", hint=f"If all of that is right, say --trust; or {VARIABLE}=1 for a job.")
+            raise Untrusted(
+                f"{root} is not trusted", hint=f"If all of that is right, say --trust; or {VARIABLE}=1 for a job."
+            )
     remember(root, config)
 
 
@@ -116,7 +132,8 @@ def _known(config: Mapping[str, Any]) -> bool:
 
 def _record(config: Mapping[str, Any]) -> Path:
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    model = {key: value for key, value in config.get("model", {}).items() if key != "path"}  # 'doctor --model' says it anew
+    # 'doctor --model' says it anew
+    model = {key: value for key, value in config.get("model", {}).items() if key != "path"}
     digest = hashlib.sha256(json.dumps({**config, "model": model}, sort_keys=True).encode()).hexdigest()
     return state / "agentr" / "runs" / f"{digest}.json"
 
@@ -128,7 +145,8 @@ def _code(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _file(name: str) -> Path | None:
-    """Returns the file of ``FILE.py`` or ``module:name``, found without an import: that of a package would run the packages above it."""
+    """Returns the file of ``FILE.py`` or ``module:name``, found without an import: that of a package would run the
+    packages above it."""
     module = name.partition(":")[0]
     if module.endswith(".py"):
         return path if (path := Path(module).resolve()).is_file() else None

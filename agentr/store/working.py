@@ -1,9 +1,9 @@
 """Working folders: what is not finished in a stage belongs to one process at a time.
 
-A coordinator or a trainer works in ``work-<epoch>`` in the folder of its stage. It cannot be ended from afar: its machine may be cut off
-from the cluster, or the cluster's head may be dead, and it goes on for minutes. So whoever takes its work over *renames* the folder to
-an epoch of its own. From then on every path that the old one writes to is gone: it fails at its next file, and nothing of it becomes
-visible.
+A coordinator or a trainer works in ``work-<epoch>`` in the folder of its stage. It cannot be ended from afar: its
+machine may be cut off from the cluster, or the cluster's head may be dead, and it goes on for minutes. So whoever takes
+its work over *renames* the folder to an epoch of its own. From then on every path that the old one writes to is gone:
+it fails at its next file, and nothing of it becomes visible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Action formats: how an action stands in the agent's turn, and how it is read from there.
 
-Each format is one object with ``parse`` and ``compose``. What cannot be read is data, not an error: the agent is told so, and it is
-counted. The text that a format returns is only ever sent to an environment server as a JSON string.
+Each format is one object with ``parse`` and ``compose``. What cannot be read is data, not an error: the agent is told
+so, and it is counted. The text that a format returns is only ever sent to an environment server as a JSON string.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ class Parsed:
 
 
 class Unwritable(ValueError):
-    """A thought or an action that a format cannot hold: it has a mark of the format, or is of a kind that the format has none of."""
+    """A thought or an action that a format cannot hold: it has a mark of the format, or is of a kind that the format
+    has none of."""
 
 
 class ActionFormat(ABC):
-    """A way to write a turn. ``parse(compose(thought, action))`` is the same thought and action, but for blanks at their ends."""
+    """A way to write a turn.
+    ``parse(compose(thought, action))`` is the same thought and action, but for blanks at their ends."""
 
     name: ClassVar[str]
     stop: ClassVar[tuple[str, ...]] = ()
@@ -84,7 +86,8 @@ class ActionFormat(ABC):
 
 
 def _label(words: str, before: str = "", flags: int = 0) -> re.Pattern[str]:
-    """A label with its colon at the start of a line, and Markdown's marks around it. Lines end at a line break, not at U+2028."""
+    """A label with its colon at the start of a line, and Markdown's marks around it.
+    Lines end at a line break, not at U+2028."""
     return re.compile(rf"^[ \t]*{before}([*_]*)({words})([*_]*:[*_]*)[ \t]*", re.MULTILINE | flags)
 
 
@@ -96,8 +99,8 @@ def _thought(text: str) -> str:
 class ReAct(ActionFormat):
     """``Thought: ...`` then ``Action: ...`` (Yao et al. 2023). The action is the first line after the last ``Action:``.
 
-    ``Action:`` counts at the start of a line; in a turn that has none there, after the end of a sentence, too. An action may stand in
-    a fence, in quotes or in Markdown's marks, which are no part of it.
+    ``Action:`` counts at the start of a line; in a turn that has none there, after the end of a sentence, too. An
+    action may stand in a fence, in quotes or in Markdown's marks, which are no part of it.
 
     Args:
         last_line: The last line of a turn without ``Action:`` is its action (the released code of Agent-R).
@@ -118,7 +121,9 @@ class ReAct(ActionFormat):
             last = re.sub(r"^\d+\.\s+", "", last)  # such a line may be an entry of a list
             return self.parse(f"{above}\nAction: {last}")
         if not markers:
-            return Parsed(None, problem="No action was found. Answer with a line 'Thought: ...' and a line 'Action: ...'.")
+            return Parsed(
+                None, problem="No action was found. Answer with a line 'Thought: ...' and a line 'Action: ...'."
+            )
         thought, marker = _thought(text[: markers[0].start()]), markers[-1]
         action = self._action(text[marker.end() :], "" if "*" in marker[3] or "_" in marker[3] else marker[1])
         if not action:
@@ -167,8 +172,9 @@ class CodeAct(ActionFormat):
         print(6 * 7)
         End Action
 
-    As an action they are ``python: print(6 * 7)`` and ``answer: 42``. Markers count at the start of a line only, so that code may
-    print them. A fence around the code is taken off. A turn with both blocks has answered before it saw what its code says.
+    As an action they are ``python: print(6 * 7)`` and ``answer: 42``. Markers count at the start of a line only, so
+    that code may print them. A fence around the code is taken off. A turn with both blocks has answered before it saw
+    what its code says.
     """
 
     name = "codeact"
@@ -187,7 +193,11 @@ class CodeAct(ActionFormat):
         end = self._end.search(body) if verb == "python" else None
         body, rest = (body, body) if end is None else (body[: end.start()], body[end.end() :])
         if self._marker.search(rest):
-            return Parsed(None, thought, "Write either 'Action:' or 'Answer:', once. You will see what the code prints before you go on.")
+            return Parsed(
+                None,
+                thought,
+                "Write either 'Action:' or 'Answer:', once. You will see what the code prints before you go on.",
+            )
         return _block(verb, body, thought)
 
     def begin(self, thought: str) -> str:
@@ -204,9 +214,10 @@ class CodeAct(ActionFormat):
 class Tags(ActionFormat):
     """Thoughts, tool calls and the answer in tags (ET-Agent, ARPO): ``<think>...</think><python>...</python>``.
 
-    ``<python>CODE</python>``, ``<search>QUERY</search>`` and ``<answer>TEXT</answer>`` are the actions ``python: CODE``, ``search:
-    QUERY`` and ``answer: TEXT``. The first one outside of thoughts counts (`env_servers.turns`); what follows it is what the model
-    imagines the tool to answer. Results come back in ``<result>``, from the environment.
+    ``<python>CODE</python>``, ``<search>QUERY</search>`` and ``<answer>TEXT</answer>`` are the actions
+    ``python: CODE``, ``search: QUERY`` and ``answer: TEXT``. The first one outside of thoughts counts
+    (`env_servers.turns`); what follows it is what the model imagines the tool to answer. Results come back in
+    ``<result>``, from the environment.
     """
 
     name = "tags"
@@ -243,7 +254,8 @@ def _block(verb: str, body: str, thought: str) -> Parsed:
 
 
 def written(format: ActionFormat, thought: str, action: str = "") -> str | None:
-    """Returns a turn, or its beginning up to an ``action``, without a thought where the format has none; None if it cannot hold them."""
+    """Returns a turn, or its beginning up to an ``action``, without a thought where the format has none; None if it
+    cannot hold them."""
     thought = thought if format.thinks else ""
     try:
         return format.compose(thought, action) if action else format.begin(thought)

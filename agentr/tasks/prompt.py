@@ -11,7 +11,9 @@ from agentr.types import Message
 from env_servers.protocol import EnvironmentSpec, Turn
 
 
-def opening(spec: EnvironmentSpec, config: PromptConfig, observation: str, calls: ToolCalls | None = None) -> tuple[Message, ...]:
+def opening(
+    spec: EnvironmentSpec, config: PromptConfig, observation: str, calls: ToolCalls | None = None
+) -> tuple[Message, ...]:
     """System prompt, instruction with its acknowledgement, worked examples, first observation.
 
     Args:
@@ -33,12 +35,17 @@ def opening(spec: EnvironmentSpec, config: PromptConfig, observation: str, calls
         messages.append(Message("user", instruction_of(spec) if calls else spec.instruction))
         messages.append(Message("assistant", spec.acknowledgement or "Ok."))
     for example in spec.examples[: config.examples]:
-        messages += _called(example, spec.action_format, calls) if calls else [Message(turn.role, turn.content) for turn in example]
+        messages += (
+            _called(example, spec.action_format, calls)
+            if calls
+            else [Message(turn.role, turn.content) for turn in example]
+        )
     return (*messages, Message("user", observation))
 
 
 def as_call(turn: str, action_format_name: str, calls: ToolCalls) -> str:
-    """Returns a turn in an environment's own format as a turn with a call; one that is no such turn, or has a call, as it is."""
+    """Returns a turn in an environment's own format as a turn with a call; one that is no such turn, or has a call, as
+    it is."""
     parsed = action_format(action_format_name).parse(turn)
     if calls.called(turn) is not None or parsed.action is None:
         return turn
@@ -52,6 +59,8 @@ def _called(example: list[Turn], action_format_name: str, calls: ToolCalls) -> l
         if turn.role == "assistant":
             messages.append(Message("assistant", as_call(turn.content, action_format_name, calls)))
         else:
-            answers = bool(messages) and messages[-1].role == "assistant" and calls.called(messages[-1].content) is not None
+            answers = (
+                bool(messages) and messages[-1].role == "assistant" and calls.called(messages[-1].content) is not None
+            )
             messages.append(Message("tool" if turn.role == "user" and answers else turn.role, turn.content))
     return messages

@@ -1,8 +1,9 @@
 """Actions as tool calls, in a model's own way of writing them.
 
-A *dialect* is how a family of models writes a call; which one a model speaks is seen from its chat template (`agentr.policy.tools`). What
-the dialect itself writes around the JSON (``<tool_call>``, ``[TOOL_CALLS]``) may be special tokens of the model; what stands in a call's
-arguments never is: a text there that spells one is escaped, as JSON allows.
+A *dialect* is how a family of models writes a call; which one a model speaks is seen from its chat template
+(`agentr.policy.tools`). What the dialect itself writes around the JSON (``<tool_call>``, ``[TOOL_CALLS]``) may be
+special tokens of the model; what stands in a call's arguments never is: a text there that spells one is escaped, as
+JSON allows.
 """
 
 from __future__ import annotations
@@ -50,10 +51,13 @@ class ToolDialect:
         """Finds the beginning of a call, up to its JSON."""
         if mark := self.opens.strip():
             return re.compile(re.escape(mark))
-        return re.compile(rf'{re.escape(self.before)}|(?=\{{\s*"(?:name|type|function|arguments|{self.arguments})"\s*:)')
+        return re.compile(
+            rf'{re.escape(self.before)}|(?=\{{\s*"(?:name|type|function|arguments|{self.arguments})"\s*:)'
+        )
 
     def write(self, name: str, arguments: Mapping[str, Any] | str) -> str:
-        """Writes a call, to the letter as the chat templates that speak this dialect do. Arguments may be JSON already, right or wrong."""
+        """Writes a call, to the letter as the chat templates that speak this dialect do.
+        Arguments may be JSON already, right or wrong."""
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         for mark in self.marks:
             text = text.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
@@ -104,7 +108,8 @@ class ToolCalls(ActionFormat):
         self._begins = dialect.begins
 
     def parse(self, text: str) -> Parsed:
-        """Reads a turn. What follows its call is what the model imagines the tool to answer, unless it is another call."""
+        """Reads a turn.
+        What follows its call is what the model imagines the tool to answer, unless it is another call."""
         found = self._find(text)
         if found is None:
             tool = self.tools[0]
@@ -112,10 +117,18 @@ class ToolCalls(ActionFormat):
             return Parsed(None, problem=f"No tool call was found. Call one of the tools {self._names()}, as in {form}")
         thought = text[: found.start].strip()
         if found.problem:
-            return Parsed(None, thought, f"The tool call cannot be read: {found.problem}. Write it as JSON, and close every string.")
+            return Parsed(
+                None,
+                thought,
+                f"The tool call cannot be read: {found.problem}. Write it as JSON, and close every string.",
+            )
         calls = found.value if isinstance(found.value, list) else [found.value]
         if len(calls) > 1 or self._begins.search(text, found.end):
-            return Parsed(None, thought, "There are several tool calls. Call one tool, and see its answer before you call the next.")
+            return Parsed(
+                None,
+                thought,
+                "There are several tool calls. Call one tool, and see its answer before you call the next.",
+            )
         try:
             action = self._action(calls[0] if calls else None)
             action.encode()
@@ -129,9 +142,14 @@ class ToolCalls(ActionFormat):
         return self._free(thought, self._begins)
 
     def unmarked(self, thought: str) -> str:
-        """Returns a thought without the marks of calls: one that an API sends beside its calls is about them, and none."""
+        """Returns a thought without the marks of calls: one that an API sends beside its calls is about them, and
+        none."""
         while self._begins.search(thought):
-            thought = self._begins.sub("", thought) if self.dialect.opens else thought.replace(self.dialect.before, "").replace("{", "(")
+            thought = (
+                self._begins.sub("", thought)
+                if self.dialect.opens
+                else thought.replace(self.dialect.before, "").replace("{", "(")
+            )
         return thought.strip()
 
     def _turns(self, begun: str, action: str) -> Iterator[str]:
@@ -144,13 +162,15 @@ class ToolCalls(ActionFormat):
         return None if found is None else found.start()
 
     def call(self, text: str) -> tuple[str, str, dict[str, Any]] | None:
-        """Returns a turn's thought, and name and arguments of its call; None if there is none that can be carried out."""
+        """Returns a turn's thought, and name and arguments of its call; None if there is none that can be carried
+        out."""
         parsed = self.parse(text)
         call = call_of(self.tools, parsed.action) if parsed.action is not None else None
         return (parsed.thought, *call) if call else None
 
     def marked(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yields where a turn's text marks its call (start and end): what the format writes itself, and no argument's text."""
+        """Yields where a turn's text marks its call (start and end): what the format writes itself, and no argument's
+        text."""
         found = self._find(text)
         if found is None:
             return

@@ -1,4 +1,5 @@
-"""The tools of an environment: what a chat template is told of them, and how a call becomes an action and an action a call."""
+"""The tools of an environment: what a chat template is told of them, and how a call becomes an action and an action a
+call."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ ACT = Tool(
     },
     action="{action}",
 )
-_CALL = "Take each action by calling a tool, one call in each turn, in place of any other way of writing actions that is named above."
+_CALL = (
+    "Take each action by calling a tool, one call in each turn, in place of any other way of writing actions that is "
+    "named above."
+)
 _ARGUMENT = re.compile(r"\{(\w+)\}")
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -47,7 +51,8 @@ def instruction_of(spec: EnvironmentSpec) -> str:
 
 
 def described(spec: EnvironmentSpec, turns: TurnsConfig) -> dict[str, Any]:
-    """Returns how the agent acts, for a stage of trees to keep: with the tools, its conversations can be read from their ids.
+    """Returns how the agent acts, for a stage of trees to keep: with the tools, its conversations can be read from
+    their ids.
 
     Tools are texts, since what is stored has its keys in another order, and templates show a schema's in its own.
     """
@@ -58,7 +63,10 @@ def described(spec: EnvironmentSpec, turns: TurnsConfig) -> dict[str, Any]:
 
 def schema(tool: Tool) -> dict[str, Any]:
     """Returns a tool as chat templates and APIs take it."""
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+    }
 
 
 def action_of(tools: Sequence[Tool], name: str, arguments: Mapping[str, Any]) -> str:
@@ -83,7 +91,9 @@ def action_of(tools: Sequence[Tool], name: str, arguments: Mapping[str, Any]) ->
 def call_of(tools: Sequence[Tool], action: str) -> tuple[str, dict[str, Any]] | None:
     """Returns name and arguments of the call that is an action; None if no tool can take it."""
     for tool in tools:
-        pattern = "".join(f"(?P<{part}>.*)" if n % 2 else re.escape(part) for n, part in enumerate(_ARGUMENT.split(tool.action)))
+        pattern = "".join(
+            f"(?P<{part}>.*)" if n % 2 else re.escape(part) for n, part in enumerate(_ARGUMENT.split(tool.action))
+        )
         if not (found := re.fullmatch(pattern, action, re.DOTALL)):
             continue
         properties = tool.parameters["properties"]

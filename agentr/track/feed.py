@@ -1,8 +1,10 @@
-"""The process that tells one tracker of a run: ``python -m agentr.track.feed NAME RUN``, started and ended by the run's driver.
+"""The process that tells one tracker of a run: ``python -m agentr.track.feed NAME RUN``, started and ended by the run's
+driver.
 
-A process of its own, because the trackers' libraries print, hang when the network does, and want to be waited for at the end of theirs.
-It finds points in the run directory, and ends when the driver says so on its standard input (`END`), or at once when the driver is gone.
-What a person should know is on its standard output; all else that is printed goes to the log.
+A process of its own, because the trackers' libraries print, hang when the network does, and want to be waited for at
+the end of theirs. It finds points in the run directory, and ends when the driver says so on its standard input (`END`),
+or at once when the driver is gone. What a person should know is on its standard output; all else that is printed goes
+to the log.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ NOTE_EVERY = 100
 
 
 class Feed:
-    """Tells one tracker the points of a run, each once. ``tracking/<tracker>.json`` says under which id, and how many were told."""
+    """Tells one tracker the points of a run, each once.
+    ``tracking/<tracker>.json`` says under which id, and how many were told."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.run = Run(root)
@@ -39,13 +42,16 @@ class Feed:
         kept = {}
         with suppress(DataError):  # nothing was told yet
             kept = read_json(self.note)
-        # The first event of a run is like no other's, and it is in its mirror: so a run that is restored goes on as itself.
+        # The first event of a run is like no other's, and it is in its mirror: so a run that is restored goes on as
+        # itself.
         self.id = kept.get("id") or hash_of(self.run.events()[0])[:16]
         self.told = int(kept.get("told", 0))
         self.points = Points(self.run.layout, name)
 
     def about(self) -> About:
-        config = {key.replace("[", ".").replace("]", ""): value for key, value in without_secrets(self.run.config).items()}
+        config = {
+            key.replace("[", ".").replace("]", ""): value for key, value in without_secrets(self.run.config).items()
+        }
         return About(self.id, self.run.name, config, self.run.layout.tracking)
 
     def work(self, told: Tracker, ending: threading.Event) -> None:

@@ -1,7 +1,8 @@
 """What there is to tell of a run, as numbered points: one for each sealed stage, one for each logged line of a curve.
 
-For each tracker they are kept in the run directory, in the order in which they are told, and never change. So a run that was killed and
-goes on makes the points of one that was not, and a tracker that comes later, or was away, is told all of them.
+For each tracker they are kept in the run directory, in the order in which they are told, and never change. So a run
+that was killed and goes on makes the points of one that was not, and a tracker that comes later, or was away, is told
+all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Point:
     Attributes:
         number: Its place among all points, from 1 on.
         time: When it was noted, in seconds since 1970.
-        axis: What ``step`` counts: ``round``, or steps of a curve that goes on over rounds, such as ``train/main/step``.
+        axis: What ``step`` counts: ``round``, or steps of a curve that goes on over rounds, such as
+            ``train/main/step``.
         numbers: By name: ``train/main/loss``, ``eval/main/success``, ``dataset/main/rows``.
         source: The stage, or of a line the job in it.
         making: Content of the stage; of a line only if the stage was made anew, else empty.
@@ -53,7 +55,8 @@ class Point:
 
 
 class Points:
-    """The points of a run, as one tracker is told them, in ``tracking/<tracker>.jsonl``. Its process alone adds to them (`collect`)."""
+    """The points of a run, as one tracker is told them, in ``tracking/<tracker>.jsonl``.
+    Its process alone adds to them (`collect`)."""
 
     def __init__(self, layout: Layout, tracker: str) -> None:
         self.layout = layout
@@ -117,7 +120,8 @@ class Points:
         told = self._sealed.get(record.name, [])
         if record.sealed and told and told[-1] == record.content:
             return
-        if told and not record.sealed:  # it is being made anew: whether it comes to something else is seen when it is sealed
+        # it is being made anew: whether it comes to something else is seen when it is sealed
+        if told and not record.sealed:
             return
         again = record.content if told else ""
         for job, file in _curves(self.layout.root / record.name, stage):
@@ -144,7 +148,9 @@ class Points:
     def _end_of(self, source: str) -> int:
         return self._begins.get(source, 0) + self._lines.get((source, ""), 0)
 
-    def _point(self, axis: str, step: int, name: str, numbers: Mapping[str, float], source: str, making: str, line: int = 0) -> Point:
+    def _point(
+        self, axis: str, step: int, name: str, numbers: Mapping[str, float], source: str, making: str, line: int = 0
+    ) -> Point:
         # What is left is a name that every tracker takes.
         named = {re.sub(r"[^\w\-./ ]", "_", f"{name}/{key}"): float(value) for key, value in numbers.items()}
         return Point(len(self.all) + 1, round(time.time(), 3), axis, step, named, source, making, line)

@@ -19,8 +19,11 @@ _PARAMS, _LONGEST = 100, 6000
 
 class MLflow:
     def start(self, about: About) -> None:
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # its servers and databases need more than mlflow-skinny
-        self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (about.folder / "mlflow").resolve().as_uri())
+        # its servers and databases need more than mlflow-skinny
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        self._client = MlflowClient(
+            os.environ.get("MLFLOW_TRACKING_URI") or (about.folder / "mlflow").resolve().as_uri()
+        )
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
         experiment = self._client.get_experiment_by_name(name)
         place = experiment.experiment_id if experiment is not None else self._client.create_experiment(name)
@@ -43,7 +46,10 @@ class MLflow:
         return len(points)
 
     def _has(self, name: str, step: int, number: float) -> bool:
-        return any(metric.step == step and metric.value == number for metric in self._client.get_metric_history(self._run, name))
+        return any(
+            metric.step == step and metric.value == number
+            for metric in self._client.get_metric_history(self._run, name)
+        )
 
     def log(self, point: Point) -> None:
         number, there = self._partly

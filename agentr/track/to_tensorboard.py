@@ -1,4 +1,5 @@
-"""TensorBoard: files of events in the run directory. ``tensorboard --logdir RUNS`` shows the curves of all runs below a folder."""
+"""TensorBoard: files of events in the run directory.
+``tensorboard --logdir RUNS`` shows the curves of all runs below a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ class TensorBoard:
         self._before = sorted(map(str, self._folder.glob("events.*")))
         self._writer = EventFileWriter(str(self._folder))
         if not self._before:
-            table = "\n".join(["key | value", "--- | ---", *(f"{key} | {value}" for key, value in about.config.items())])
+            table = "\n".join(
+                ["key | value", "--- | ---", *(f"{key} | {value}" for key, value in about.config.items())]
+            )
             self._writer.add_event(Event(summary=text_pb("config", table)))
             self._writer.flush()
 

@@ -1,4 +1,5 @@
-"""Trackio: a database in the run directory, or the place that ``TRACKIO_DIR``, ``TRACKIO_SPACE_ID`` or ``TRACKIO_SERVER_URL`` names."""
+"""Trackio: a database in the run directory, or the place that ``TRACKIO_DIR``, ``TRACKIO_SPACE_ID`` or
+``TRACKIO_SERVER_URL`` names."""
 
 from __future__ import annotations
 
@@ -16,11 +17,18 @@ class Trackio:
 
         self._project, self._name = os.environ.get("TRACKIO_PROJECT") or PROJECT, f"{about.name}-{about.id}"
         self._run = trackio.init(
-            self._project, self._name, config=about.config, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
+            self._project,
+            self._name,
+            config=about.config,
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
         )
 
     def held(self, points: Sequence[Point], told: int) -> int:
-        """Each point is a row; what was logged last may be lost with a process. How many rows a server has is not asked."""
+        """Each point is a row; what was logged last may be lost with a process.
+        How many rows a server has is not asked."""
         if os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL"):
             return told
         from trackio.sqlite_storage import SQLiteStorage  # type: ignore[import-not-found]

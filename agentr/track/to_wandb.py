@@ -25,12 +25,15 @@ class WeightsAndBiases:
             config=about.config,
             dir=place,
             reinit="create_new",
-            settings=wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True),
+            settings=wandb.Settings(
+                console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True
+            ),
         )
         self._axes: set[str] = set()
 
     def held(self, points: Sequence[Point], told: int) -> int:
-        """A point's number is its step for W&B, which takes them in ascending order. What was logged last may be lost with a process."""
+        """A point's number is its step for W&B, which takes them in ascending order.
+        What was logged last may be lost with a process."""
         if not self._run.offline:
             return self._run.step
         return max((row["_step"] + 1 for path in self._before for row in rows(path)), default=0)

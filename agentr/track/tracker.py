@@ -43,7 +43,8 @@ class About:
 
 
 class Tracker(Protocol):
-    """Tells one tracker, in a process of its own. Any exception means that it could not be told now; then another process starts."""
+    """Tells one tracker, in a process of its own.
+    Any exception means that it could not be told now; then another process starts."""
 
     def start(self, about: About) -> None:
         """Begins the tracker's run, or goes on with it if there is one of this id."""
@@ -52,7 +53,8 @@ class Tracker(Protocol):
         """Returns how many of the points, from the first on, it holds.
 
         Args:
-            told: How many it was told for certain. A process that was killed may have told more, or less may have been kept.
+            told: How many it was told for certain. A process that was killed may have told more, or less may have been
+                kept.
         """
         ...
 

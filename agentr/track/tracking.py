@@ -19,7 +19,12 @@ from agentr.track.feed import END
 
 _PAUSES = Backoff(first_s=2.0, longest_s=300.0, jitter=0.2)
 #: Of a tracker's process: its libraries send nothing home.
-_ENVIRONMENT = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}
+_ENVIRONMENT = {
+    "DO_NOT_TRACK": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "WANDB_ERROR_REPORTING": "false",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
 
 
 class Tracking:
@@ -39,7 +44,8 @@ class Tracking:
             feeding.start()
 
     def finish(self, wait_s: float) -> list[str]:
-        """Tells what is left, ends what was started here after as many seconds at most, and returns the trackers that lack something."""
+        """Tells what is left, ends what was started here after as many seconds at most, and returns the trackers that
+        lack something."""
         deadline = time.monotonic() + wait_s
         for feeding in self._feeds:
             feeding.end()
@@ -97,7 +103,10 @@ class Feeding:
             if self._done or self._ending.is_set():
                 return
             failures = 0 if told else failures + 1
-            self._say(f"{self.name} cannot be told: {problem}. The run goes on, and it is told once that is mended. See {self.log}.")
+            self._say(
+                f"{self.name} cannot be told: {problem}. The run goes on, and it is told once that is mended. See "
+                f"{self.log}."
+            )
             self._ending.wait(_PAUSES.pause_s(max(0, failures - 1)))
 
     def _once(self) -> tuple[str, bool]:

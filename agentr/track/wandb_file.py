@@ -1,4 +1,5 @@
-"""Reads the rows of a file that Weights & Biases wrote offline: records in the form of LevelDB's logs, as protocol buffers."""
+"""Reads the rows of a file that Weights & Biases wrote offline: records in the form of LevelDB's logs, as protocol
+buffers."""
 
 from __future__ import annotations
 

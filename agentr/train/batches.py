@@ -1,8 +1,8 @@
 """The micro-batches of a step of rollouts: which rows go together, and as which tensors.
 
-All workers cut a step in the same way and each takes its own part. Rows of a group stay together, so that what they share is computed once.
-Rows that say nothing (every advantage is 0) count where the loss takes means, but do not go through the model, unless something besides
-advantages is trained on.
+All workers cut a step in the same way and each takes its own part. Rows of a group stay together, so that what they
+share is computed once. Rows that say nothing (every advantage is 0) count where the loss takes means, but do not go
+through the model, unless something besides advantages is trained on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Cut:
 def cut(rows: Sequence[Rollout], how: Cut, rank: int, seed: int) -> list[list[list[int]]]:
     """Returns one worker's rows: for each optimiser step its micro-batches, for each of them the numbers of its rows.
 
-    Groups are drawn in a seeded order, those that say something apart from those that do not, so that micro-batches take equally long.
+    Groups are drawn in a seeded order, those that say something apart from those that do not, so that micro-batches
+    take equally long.
 
     Raises:
         DataError: There are more rows than fit in.

@@ -42,8 +42,11 @@ def is_complete(folder: Path) -> bool:
 
 
 def saved_steps(folder: Path) -> int:
-    """Returns the steps of the last complete checkpoint, 0 if there is none. Touches nothing: a trainer may still be writing."""
-    return max((int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*") if is_complete(path)), default=0)
+    """Returns the steps of the last complete checkpoint, 0 if there is none.
+    Touches nothing: a trainer may still be writing."""
+    return max(
+        (int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*") if is_complete(path)), default=0
+    )
 
 
 def latest(folder: Path, most: int | None = None) -> Path | None:
@@ -87,9 +90,10 @@ def fingerprint(folder: Path, samples: int = 256, sample_bytes: int = 16384) -> 
 def publish(save: Callable[[Path], object], final: Path, job: TrainJob) -> None:
     """Writes the folder ``final`` atomically: the weights from ``save``, and everything else from the job's start.
 
-    Configuration, tokenizer and chat template are copied byte for byte, so training cannot change how prompts are built. What the run's
-    configuration sets in their place is written over them: who serves the checkpoint shows the model what it was trained on. The
-    start's card is of another model: the checkpoint gets one of its own (``agentr.observe.card``).
+    Configuration, tokenizer and chat template are copied byte for byte, so training cannot change how prompts are
+    built. What the run's configuration sets in their place is written over them: who serves the checkpoint shows the
+    model what it was trained on. The start's card is of another model: the checkpoint gets one of its own
+    (``agentr.observe.card``).
     """
     with write_aside(final) as folder:
         save(folder)

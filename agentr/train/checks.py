@@ -34,24 +34,35 @@ def check_training(training: AwaitedTraining, places: Places) -> Iterator[Cause]
     log = job.out / "worker.log"
     said = {found["rank"]: found for path in sorted(job.work.glob("stalled-*.json")) if (found := _read(path))}
     hint = f"Of several, look at the one whose stack is another one: the others wait for it. All stacks are in {log}. "
-    hint += f"After {job.stall_s:g} s a worker ends, and the training goes on from its last checkpoint (trainer.max_failures)."
+    hint += (
+        f"After {job.stall_s:g} s a worker ends, and the training goes on from its last checkpoint "
+        "(trainer.max_failures)."
+    )
     for rank, found in said.items():
         evidence = (
-            f"{training.said}; process {found['pid']} on {found['host']}, for {found['seconds']:.0f} s in {' < '.join(found['stack'])}"
+            f"{training.said}; process {found['pid']} on {found['host']}, for {found['seconds']:.0f} s in "
+            f"{' < '.join(found['stack'])}"
         )
         yield Cause(CauseKind.rank_stuck, f"rank {rank} does not step", evidence, hint)
     if said:
         for rank in range(job.trainer.workers):
             if rank not in said:
-                evidence = f"{training.said}; it does not even say where it is, while the others do: it was stopped, or its node is cut off"
+                evidence = (
+                    f"{training.said}; it does not even say where it is, while the others do: it was stopped, or its "
+                    "node is cut off"
+                )
                 yield Cause(CauseKind.rank_stuck, f"rank {rank} does not step", evidence, hint)
         return
     pending = _pending(job.trainer.workers)
     if pending:
-        yield check_places(places, Role.trainer, "the trainer's group of workers", f"its placement group is PENDING ({pending})")
+        yield check_places(
+            places, Role.trainer, "the trainer's group of workers", f"its placement group is PENDING ({pending})"
+        )
         return
     evidence = f"{training.said}; no worker says that a step takes longer than {job.watch_s:g} s"
-    hint = f"Its workers may still be starting, or steps be slow: see {log}, trainer.start_timeout_s and train.log_every."
+    hint = (
+        f"Its workers may still be starting, or steps be slow: see {log}, trainer.start_timeout_s and train.log_every."
+    )
     yield Cause(CauseKind.rank_stuck, "the trainer does not step", evidence, hint)
 
 
@@ -68,5 +79,9 @@ def _pending(workers: int) -> str:
     if not ray.is_initialized():
         return ""
     table: dict[str, dict[str, Any]] = ray.util.placement_group_table()
-    waiting = (group for group in table.values() if group["state"] in ("PENDING", "RESCHEDULING") and len(group["bundles"]) == workers)
+    waiting = (
+        group
+        for group in table.values()
+        if group["state"] in ("PENDING", "RESCHEDULING") and len(group["bundles"]) == workers
+    )
     return next((str(group["stats"]["scheduling_state"]) for group in waiting), "")

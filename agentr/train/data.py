@@ -6,7 +6,8 @@ a gap, so every batch is full.
 
 Rows are not grouped by length across steps: long rows are the long (hard, failed) episodes, and batches of one kind
 bias each step. Within a step the order is free, because the loss is normalised over the step: there, rows are sorted
-by length, so that micro-batches waste little padding, or by their tokens where rows that begin alike are computed together.
+by length, so that micro-batches waste little padding, or by their tokens where rows that begin alike are computed
+together.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ def make_plan(job: TrainJob) -> BatchPlan:
     too_long = sum(row.longest > job.config.max_length for row in rows)
     if too_long:
         hint = "Raise train.max_length, or lower build.max_length."
-        raise DataError(f"{too_long} of {len(rows)} rows in {job.dataset} exceed train.max_length {job.config.max_length}.", hint=hint)
+        raise DataError(
+            f"{too_long} of {len(rows)} rows in {job.dataset} exceed train.max_length {job.config.max_length}.",
+            hint=hint,
+        )
     longest = np.array([row.longest for row in rows])
     tokens = np.array([row.tokens for row in rows])
     targets = np.array([row.targets for row in rows])

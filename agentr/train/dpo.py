@@ -4,7 +4,8 @@ The loss of a pair is -log sigmoid(beta * ((c - c_ref) - (r - r_ref))), where c 
 chosen and rejected side: sums over the tokens of the agent's turns. The reference is the start checkpoint, so the
 first loss is log 2. Variants:
 
-- ``length_normalized``: c, r and the reference's are divided by the number of their tokens (SimPO's remedy, with a reference).
+- ``length_normalized``: c, r and the reference's are divided by the number of their tokens (SimPO's remedy, with a
+  reference).
 - ``label_smoothing`` e: (1 - e) times the loss minus e times the loss of the swapped pair, divided by 1 - 2 e, which
   is unbiased if a share e of the pairs is swapped (arXiv 2403.00409, Eq. 8).
 - ``sft``: plus this weight times the cross-entropy of the chosen sides, over the tokens of the whole step.
@@ -128,7 +129,9 @@ class AgentDPOTrainer(PlannedTrainer, DPOTrainer):
         counted = torch.stack([batch["completion_mask"][:, 1:].sum() for batch in batches]).sum()
         return batches, self.accelerator.reduce(counted.to(device))
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         """Computes TRL's loss with the reference log-probabilities of the pairs in the batch.
 
         The reference joins the batch only here: transformers rounds the tensors of a batch to bf16 on their way to
@@ -162,7 +165,9 @@ class AgentDPOTrainer(PlannedTrainer, DPOTrainer):
         if reference is None:
             if self.state.global_step:
                 hint = f"Delete {job.out} to train anew."
-                raise RunError(f"{job.reference} is missing or belongs to another dataset or start checkpoint.", hint=hint)
+                raise RunError(
+                    f"{job.reference} is missing or belongs to another dataset or start checkpoint.", hint=hint
+                )
             reference = self.compute_reference()
             if dist.get_rank() == 0:
                 write_reference(job.reference, reference, dataset, start)

@@ -1,4 +1,5 @@
-"""What goes through the model in a micro-batch: rows one by one, or packed so that common beginnings are computed once."""
+"""What goes through the model in a micro-batch: rows one by one, or packed so that common beginnings are computed
+once."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Forward:
         ids_PL: Token ids.
         positions_PL: Their positions.
         labels_PL: What each place predicts, ``IGNORE`` where that does not count.
-        sees_PLL: Whether a token attends to another; None where each attends to all before it, up to its sequence's length.
+        sees_PLL: Whether a token attends to another; None where each attends to all before it, up to its sequence's
+            length.
         lengths_P: Lengths of the sequences without padding.
         places_RT: Place of the prediction of each target, in the flattened sequences; 0 where there is none.
         row_tokens: Tokens of the rows, each counted whole; those of the sequences are as many or fewer.
@@ -52,7 +54,13 @@ class Forward:
 
 
 def forward_of(
-    rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[Hashable], pad: int, *, share: bool, width: int = 1
+    rows: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    groups: Sequence[Hashable],
+    pad: int,
+    *,
+    share: bool,
+    width: int = 1,
 ) -> Forward:
     """Lays out rows for the model.
 
@@ -75,7 +83,8 @@ def forward_of(
         positions[number, :size] = torch.from_numpy(found.positions_L)
         if sees is not None:
             sees[number, :size, :size] = torch.from_numpy(found.sees_LL)
-            sees[number].fill_diagonal_(True)  # padding attends to itself: a token that attends to nothing has no finite gradient
+            # padding attends to itself: a token that attends to nothing has no finite gradient
+            sees[number].fill_diagonal_(True)
         for row, predictors in zip(found.rows, found.predictors, strict=True):
             here = torch.from_numpy(predictors[np.asarray(targets[row], dtype=int) - 1])
             labels[number, here] = torch.tensor([rows[row][place] for place in targets[row]], dtype=torch.long)
@@ -92,5 +101,13 @@ def _packs(rows: Sequence[Sequence[int]], groups: Sequence[Hashable]) -> list[Pa
     for numbers in together.values():
         longest = max(len(rows[number]) for number in numbers)
         for found in pack([rows[number] for number in numbers], LIMIT * longest):
-            packs.append(Pack(tuple(numbers[i] for i in found.rows), found.ids_L, found.positions_L, found.sees_LL, found.predictors))
+            packs.append(
+                Pack(
+                    tuple(numbers[i] for i in found.rows),
+                    found.ids_L,
+                    found.positions_L,
+                    found.sees_LL,
+                    found.predictors,
+                )
+            )
     return packs

@@ -1,10 +1,12 @@
 """Clipped policy gradients on rollouts: TRL's GRPOTrainer, with its losses, on rows that others drew and rewarded.
 
-TRL's trainer generates, rewards and compares by itself. Here all of that came before: of TRL we run what turns advantages into a loss
-(``_compute_loss``), with all its variants and metrics, and give it the tensors that its own generation would. A test compares the two.
+TRL's trainer generates, rewards and compares by itself. Here all of that came before: of TRL we run what turns
+advantages into a loss (``_compute_loss``), with all its variants and metrics, and give it the tensors that its own
+generation would. A test compares the two.
 
-What we add: log-probabilities of rows that share beginnings are computed from packed sequences (``agentr.train.prefixes``), rows without an
-advantage do not go through the model, and means over rows are over the rows that there are, although batches have a fixed size.
+What we add: log-probabilities of rows that share beginnings are computed from packed sequences
+(``agentr.train.prefixes``), rows without an advantage do not go through the model, and means over rows are over the
+rows that there are, although batches have a fixed size.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from agentr.train.model import disable_dropout, lora_config
 from agentr.train.online_job import OnlineJob
 from agentr.train.trainer import JobTrainer, common_arguments
 
-#: Names in ``metrics.jsonl`` of what is logged for each step, mapped to the names under which it is collected; the first are TRL's.
+#: Names in ``metrics.jsonl`` of what is logged for each step, mapped to the names under which it is collected; the
+#: first are TRL's.
 METRICS = {
     "clipped": "clip_ratio/region_mean",
     "clipped_weights": "cispo_clip_ratio",
@@ -52,7 +55,12 @@ _OVER_ROWS = (PolicyLoss.grpo, PolicyLoss.dr_grpo)
 def how_to_cut(job: OnlineJob) -> Cut:
     """Returns how a job's steps are gone through."""
     config, workers = job.config, job.trainer.workers
-    return Cut(config.grpo.minibatches, config.batch_size // (config.micro_batch_size * workers), config.micro_batch_size, workers)
+    return Cut(
+        config.grpo.minibatches,
+        config.batch_size // (config.micro_batch_size * workers),
+        config.micro_batch_size,
+        workers,
+    )
 
 
 class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
@@ -68,14 +76,16 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
         super().__init__(job, **arguments)
         self.steps = steps
         self._batch: MicroBatch | None = None
-        # TRL looks at these where it weighs tokens by the ratio of trainer and engine; it must not start an engine of its own for that.
+        # TRL looks at these where it weighs tokens by the ratio of trainer and engine; it must not start an engine of
+        # its own for that.
         self.use_vllm = job.config.grpo.correction is not Correction.none
         self.vllm_importance_sampling_correction = True
 
     # batches ----------------------------------------------------------------------------------------------------------
 
     def get_train_dataloader(self) -> DataLoader:
-        """Returns the micro-batches of all steps to come. It does not look ahead: the next step's rows may depend on this one's weights."""
+        """Returns the micro-batches of all steps to come.
+        It does not look ahead: the next step's rows may depend on this one's weights."""
         return DataLoader(_Stream(self), batch_size=None)
 
     def micro_batches(self) -> Iterator[dict[str, Any]]:
@@ -89,11 +99,15 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
             updates = []
             for parts in dealt:
                 batches = [
-                    micro_batch([rows[i] for i in part], size, pad, everything=everything, share=job.config.share_prefixes)
+                    micro_batch(
+                        [rows[i] for i in part], size, pad, everything=everything, share=job.config.share_prefixes
+                    )
                     for part in parts
                 ]
                 updates.append([{"rollouts": self._judged(batch)} for batch in batches])
-            here = self.accelerator.reduce(torch.tensor([sum(map(len, parts)) for parts in dealt], device=self.accelerator.device))
+            here = self.accelerator.reduce(
+                torch.tensor([sum(map(len, parts)) for parts in dealt], device=self.accelerator.device)
+            )
             targets = torch.tensor(float(sum(row.targets for row in rows)), device=self.accelerator.device)
             for _ in range(grpo.iterations):
                 for batches, count in zip(updates, cast(torch.Tensor, here).tolist(), strict=True):
@@ -101,10 +115,14 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
                         yield {**batch, "rows": count, "targets": targets}
 
     def _judged(self, batch: MicroBatch) -> dict[str, Any]:
-        """Adds what is computed with the weights before the first of a step's updates: old and reference log-probabilities, corrections."""
+        """Adds what is computed with the weights before the first of a step's updates: old and reference
+        log-probabilities, corrections."""
         batch = _on(batch, self.accelerator.device)
         found: dict[str, Any] = {"batch": batch}
-        with torch.no_grad(), disable_gradient_checkpointing(cast(Any, self.model), cast(Any, self.args.gradient_checkpointing_kwargs)):
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(cast(Any, self.model), cast(Any, self.args.gradient_checkpointing_kwargs)),
+        ):
             if self.use_vllm:
                 old, _ = self.score(self.model_wrapped, batch)
                 found |= {"old_per_token_logps": old, "importance_sampling_ratio": self._correction(old, batch)}
@@ -158,8 +176,11 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
             loss = loss * (self.job.config.batch_size / max(1, inputs["rows"]))
         return loss
 
-    def _get_per_token_logps_and_entropies(self, model: Any, *_args: Any, compute_entropy: bool = False, **_kwargs: Any) -> Any:
-        """Returns log-probabilities and entropies of the batch in hand, both of shape [R, T], and no loss of experts."""
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, *_args: Any, compute_entropy: bool = False, **_kwargs: Any
+    ) -> Any:
+        """Returns log-probabilities and entropies of the batch in hand, both of shape [R, T], and no loss of
+        experts."""
         assert self._batch is not None
         logps, entropies = self.score(model, self._batch)
         self._measure(self._batch, logps.detach(), entropies)
@@ -192,7 +213,9 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
         difference = ((logps - batch.drawn_RT) * mask).abs()
         tokens = (batch.forward.row_tokens, int(batch.forward.lengths_P.sum())) if batch.forward else (0, 0)
         counts = difference.new_tensor(tokens)
-        sums = torch.stack([mask.sum(), (entropies.detach() * mask).sum(), difference.sum(), difference.max().neg(), *counts])
+        sums = torch.stack(
+            [mask.sum(), (entropies.detach() * mask).sum(), difference.sum(), difference.max().neg(), *counts]
+        )
         every = cast(torch.Tensor, self.accelerator.gather(sums[None]))
         count = every[:, 0].sum().item()
         if not count:
@@ -218,7 +241,9 @@ class _Stream(IterableDataset):
 
 def _on(batch: MicroBatch, device: torch.device) -> MicroBatch:
     def moved(found: Any) -> Any:
-        return {f.name: v.to(device) if isinstance(v := getattr(found, f.name), torch.Tensor) else v for f in fields(found)}
+        return {
+            f.name: v.to(device) if isinstance(v := getattr(found, f.name), torch.Tensor) else v for f in fields(found)
+        }
 
     forward = Forward(**moved(batch.forward)) if batch.forward is not None else None
     return replace(MicroBatch(**moved(batch)), forward=forward)
@@ -265,7 +290,9 @@ def trl_arguments(job: OnlineJob, parameters: int) -> dict[str, Any]:
     }
 
 
-def make_trainer(job: OnlineJob, steps: Iterator[list[Rollout]], model: PreTrainedModel, tokenizer: Any) -> AgentGRPOTrainer:
+def make_trainer(
+    job: OnlineJob, steps: Iterator[list[Rollout]], model: PreTrainedModel, tokenizer: Any
+) -> AgentGRPOTrainer:
     """Makes the trainer of an online job.
 
     Raises:

@@ -84,7 +84,8 @@ class TrainJob:
 
     Attributes:
         dataset: Folder written by ``agentr.store.rows.write_rows``.
-        start: Hugging Face folder (model and tokenizer) to start from. In a chain it may be the ``model`` of an earlier job.
+        start: Hugging Face folder (model and tokenizer) to start from. In a chain it may be the ``model`` of an earlier
+            job.
         out: Folder of the stage.
         name: Its stage, with hyphens: the name of its files.
         watch_s: Time after which a step is worth a word: the worker writes where it is into ``stalled``.
@@ -93,7 +94,8 @@ class TrainJob:
         nodes: Labels of the nodes on which workers may run.
         gpus: What each worker books of a GPU, if it trains on one.
         chat_template: What the checkpoint's conversations are written by; empty if that is the start's own template.
-        stop_ids: Tokens that end a turn, besides those of the start's own files: whoever serves the checkpoint must stop there.
+        stop_ids: Tokens that end a turn, besides those of the start's own files: whoever serves the checkpoint must
+            stop there.
         epoch: Of the driver's attempt (``agentr.store.lease``).
         attempt: Of the workers, who are started again within it; empty for whoever looks on.
     """
@@ -125,7 +127,8 @@ class TrainJob:
 
     @property
     def work(self) -> Path:
-        """The working folder: that of the attempt, or the last one's; before the first attempt and after the last, ``out``."""
+        """The working folder: that of the attempt, or the last one's; before the first attempt and after the last,
+        ``out``."""
         return self.out / f"{PREFIX}{self.attempt}" if self.attempt else working(self.out) or self.out
 
     @property
@@ -142,7 +145,8 @@ class TrainJob:
 
     @property
     def precision(self) -> Path:
-        """In what the first attempt computes, if the configuration does not say; the optimiser's state cannot be continued in the other."""
+        """In what the first attempt computes, if the configuration does not say; the optimiser's state cannot be
+        continued in the other."""
         return self.work / "precision.json"
 
     @property
@@ -162,7 +166,8 @@ class TrainJob:
         before = sorted(path.name for path in self.out.glob(f"{PREFIX}{self.epoch}.*"))
         attempt = f"{self.epoch}.{int(before[-1].rpartition('.')[2]) + 1 if before else 1:03d}"
         work = take_over(self.out, attempt)
-        for name in (*_MADE, "checkpoints"):  # of an attempt that died while it finished, or of a version without working folders
+        # of an attempt that died while it finished, or of a version without working folders
+        for name in (*_MADE, "checkpoints"):
             if (self.out / name).exists() and not (work / name).exists():
                 disk.rename(self.out / name, work / name)
         return attempt
@@ -216,14 +221,17 @@ class TrainJob:
             written = json.loads(path.read_text(encoding="utf-8"))
             return TrainResult(**{**written, "checkpoint": str(self.model)})
         except (json.JSONDecodeError, TypeError) as error:
-            raise DataError(f"{path} is not a training result: {error}.", hint="Delete the folder and train again.") from error
+            raise DataError(
+                f"{path} is not a training result: {error}.", hint="Delete the folder and train again."
+            ) from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Reads the whole lines of ``metrics.jsonl``."""
         return read_lines(self.metrics)
 
     def finish(self, result: TrainResult) -> None:
-        """Moves what was made to the folder of the stage, the result last, which marks it as done, and ends the attempt.
+        """Moves what was made to the folder of the stage, the result last, which marks it as done, and ends the
+        attempt.
 
         Raises:
             OSError: A later attempt took the work over.
@@ -240,4 +248,6 @@ class TrainJob:
 
 
 def empty_dataset(job: TrainJob) -> DataError:
-    return DataError(f"the dataset in {job.dataset} is empty.", hint="Collect more episodes, or loosen the filters of the build.")
+    return DataError(
+        f"the dataset in {job.dataset} is empty.", hint="Collect more episodes, or loosen the filters of the build."
+    )

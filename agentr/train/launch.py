@@ -99,7 +99,9 @@ def _check(jobs: Sequence[TrainJob], promised: set[Path]) -> None:
         if job.start not in promised:
             require_model(job.start, "the start checkpoint")
         if job.trainer != jobs[0].trainer:
-            raise ConfigError(f"{job.title} and {jobs[0].title} need different workers.", hint="Train them one after the other.")
+            raise ConfigError(
+                f"{job.title} and {jobs[0].title} need different workers.", hint="Train them one after the other."
+            )
 
 
 def _claim(job: TrainJob, promised: set[Path]) -> None:
@@ -125,19 +127,22 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
 
 
 def _fit(jobs: Sequence[TrainJob]) -> None:
-    """Runs jobs in one Ray Train run, and in another one if its controller dies. Returns when the workers have ended, with results or
-    with ``failure.json``."""
+    """Runs jobs in one Ray Train run, and in another one if its controller dies.
+    Returns when the workers have ended, with results or with ``failure.json``."""
     from ray.exceptions import ActorDiedError, ActorUnavailableError
 
     for left in reversed(range(jobs[0].trainer.max_failures + 1)):
         try:
             _fit_once(jobs)
             return
-        except (ActorDiedError, ActorUnavailableError) as error:  # its workers die with it; the next ones take their work over
+        # its workers die with it; the next ones take their work over
+        except (ActorDiedError, ActorUnavailableError) as error:
             if not left:
                 hint = "Start the same run again: it continues from its last checkpoint. See trainer.max_failures."
                 raise RunError(f"{jobs[0].title}: Ray Train's controller died", hint=hint) from error
-            log.warning("%s: Ray Train's controller died; the training starts again from its last checkpoint.", jobs[0].name)
+            log.warning(
+                "%s: Ray Train's controller died; the training starts again from its last checkpoint.", jobs[0].name
+            )
 
 
 def _fit_once(jobs: Sequence[TrainJob]) -> None:
@@ -156,7 +161,10 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
     for kind, amount in resources.items():
         if there.get(kind, 0) < amount * trainer.workers:
             hint = "Lower trainer.workers, or add nodes."
-            raise RunError(f"{first.title} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.", hint=hint)
+            raise RunError(
+                f"{first.title} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.",
+                hint=hint,
+            )
     storage = first.out / f".ray-{first.epoch}"
     make_folder(storage)  # Ray Train would make all folders above it anew
     fit = (TorchTrainer if trainer.use_gpu else trainer_without_idle_actors())(
@@ -173,7 +181,9 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
             name=f"{first.name}-{uuid.uuid4().hex[:8]}",
             storage_path=str(storage),
             worker_runtime_env={"env_vars": {} if trainer.use_gpu else OPENMP},
-            failure_config=FailureConfig(max_failures=trainer.max_failures, controller_failure_limit=_START_ATTEMPTS - 1),
+            failure_config=FailureConfig(
+                max_failures=trainer.max_failures, controller_failure_limit=_START_ATTEMPTS - 1
+            ),
         ),
     )
     os.environ.update(_RAY_TRAIN, RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=str(trainer.start_timeout_s))

@@ -45,8 +45,8 @@ class LossModule(Protocol):
         ...
 
 
-#: The module of each loss, by name: importing one takes seconds, in every worker and after every restart. Rollouts are not trained on as a
-#: dataset, but step by step (``agentr.train.online``).
+#: The module of each loss, by name: importing one takes seconds, in every worker and after every restart. Rollouts are
+#: not trained on as a dataset, but step by step (``agentr.train.online``).
 LOSSES: dict[Loss, str] = {
     Loss.IMITATE: "agentr.train.sft",
     Loss.PREFER: "agentr.train.dpo",
@@ -60,5 +60,7 @@ def load_loss(loss: Loss) -> LossModule:
         DataError: It is for rollouts.
     """
     if loss not in LOSSES:
-        raise DataError("rollouts are trained on while they are collected, and not as a dataset", hint="See docs/rl.md.")
+        raise DataError(
+            "rollouts are trained on while they are collected, and not as a dataset", hint="See docs/rl.md."
+        )
     return cast(LossModule, importlib.import_module(LOSSES[loss]))

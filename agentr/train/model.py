@@ -36,7 +36,9 @@ def load_start(job: TrainJob) -> tuple[PreTrainedModel, PreTrainedTokenizerBase,
         model = AutoModelForCausalLM.from_pretrained(job.start, dtype="auto", trust_remote_code=False)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = first_line(error).rstrip(".")
-        raise ModelError(f"the start checkpoint {job.start} does not load: {reason}.", hint="Is its copy complete?") from error
+        raise ModelError(
+            f"the start checkpoint {job.start} does not load: {reason}.", hint="Is its copy complete?"
+        ) from error
     dtype = model.dtype
     return model.float(), tokenizer, dtype
 
@@ -66,7 +68,9 @@ def lora_config(job: TrainJob, model: PreTrainedModel) -> LoraConfig | None:
     from peft import LoraConfig
 
     output = model.get_output_embeddings()
-    layers = {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and module is not output}
+    layers = {
+        name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and module is not output
+    }
     for target in wanted.targets:
         if target != ALL_LINEAR and not any(name == target or name.endswith(f".{target}") for name in layers):
             known = ", ".join(sorted({name.rpartition(".")[2] for name in layers}))
@@ -82,7 +86,8 @@ def lora_config(job: TrainJob, model: PreTrainedModel) -> LoraConfig | None:
 
 
 def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
-    """Writes the model as it is now from the float32 masters, in one step. All workers take part; the first one writes."""
+    """Writes the model as it is now from the float32 masters, in one step. All workers take part; the first one
+    writes."""
     from deepspeed.utils import safe_get_full_fp32_param
 
     job, model = trainer.job, cast(PreTrainedModel, trainer.engine().module)
@@ -96,7 +101,11 @@ def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
         if trainer.args.should_save:  # beside the engine, accelerators may have no room for another copy
             weights[name] = master.detach().to("cpu", torch.float32 if adapted else dtype)
     if trainer.args.should_save:
-        save = merge_adapters(job, weights, dtype).save_pretrained if adapted else partial(model.save_pretrained, state_dict=weights)
+        save = (
+            merge_adapters(job, weights, dtype).save_pretrained
+            if adapted
+            else partial(model.save_pretrained, state_dict=weights)
+        )
         publish(save, folder, job)
 
 

@@ -67,7 +67,10 @@ class StepRollouts(Iterator[list[Rollout]]):
         too_long = sum(row.longest > self.job.config.max_length for row in rows)
         if too_long:
             hint = "Raise train.max_length, or lower build.max_length."
-            raise DataError(f"{too_long} rollouts of online step {number} exceed train.max_length {self.job.config.max_length}.", hint=hint)
+            raise DataError(
+                f"{too_long} rollouts of online step {number} exceed train.max_length {self.job.config.max_length}.",
+                hint=hint,
+            )
         require_vocabulary(self._model, max((max(row.input_ids) for row in rows), default=0), self.job.start)
 
 
@@ -94,13 +97,15 @@ def run_online(job: OnlineJob) -> TrainResult:
 
 
 def _last(job: OnlineJob) -> Path | None:
-    """Returns the checkpoint to go on from: one from which weights that are waited for, and are gone, are made again."""
+    """Returns the checkpoint to go on from: one from which weights that are waited for, and are gone, are made
+    again."""
     missing = job.missing()
     return latest(job.checkpoints, None if missing is None else missing * job.config.grpo.updates)
 
 
 def _agreed(found: bool) -> bool:
-    """Returns what the first worker found: another one looks at the files a moment later, and all have to publish or none."""
+    """Returns what the first worker found: another one looks at the files a moment later, and all have to publish or
+    none."""
     said = [found]
     dist.broadcast_object_list(said, src=0)
     return said[0]
@@ -141,7 +146,8 @@ class StepProgress(JobProgress):
         if dist.get_rank() == 0:
             self.job.require_current()
             folder.parent.mkdir(parents=True, exist_ok=True)
-            for old in folder.parent.glob("[0-9]*"):  # before the new ones are there: whoever sees them sees no more than are kept
+            # before the new ones are there: whoever sees them sees no more than are kept
+            for old in folder.parent.glob("[0-9]*"):
                 if int(old.name) < number - 1 - self.job.staleness:
                     shutil.rmtree(old, ignore_errors=True)
         if not folder.is_relative_to(self.job.out):  # in memory, which is this machine's alone

@@ -1,12 +1,13 @@
-"""A training whose rows come step by step, from whoever collects with the weights that it published. Imports nothing heavy.
+"""A training whose rows come step by step, from whoever collects with the weights that it published.
+Imports nothing heavy.
 
 The folder ``feed`` is all that the two sides share, so either may die and come back::
 
     feed/000001/dataset/    the rollouts of a step; sealed when its manifest is there
     feed/stop.json          {"after": steps}: no more steps come
     feed/abandoned.json     whoever collected was stopped by an error: the worker ends; the next start removes it
-    published/000001/       weights after the optimiser steps of a step: a Hugging Face folder, renamed into place; below ``out``, or in
-                            memory
+    published/000001/       weights after the optimiser steps of a step: a Hugging Face folder, renamed into place;
+                            below ``out``, or in memory
 
 A worker that was killed goes on from its last checkpoint through the steps that are there, to the same weights.
 """
@@ -30,10 +31,12 @@ class OnlineJob(TrainJob):
 
     Attributes:
         steps: Most steps; a step has ``config.grpo.updates`` optimiser steps.
-        staleness: How many steps the collection may be ahead of the training: so many published weights are still needed.
+        staleness: How many steps the collection may be ahead of the training: so many published weights are still
+            needed.
         last: The step to end with, if it is not the last one of the schedule; 0 means that one.
         weights: Folder of the published weights; None for one below ``out``.
-        dtype: Number format of the weights that are published: the engines'. In a coarser one, a step's small changes would be lost.
+        dtype: Number format of the weights that are published: the engines'. In a coarser one, a step's small changes
+            would be lost.
     """
 
     steps: int = 1

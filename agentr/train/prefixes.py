@@ -1,9 +1,10 @@
 """Sequences that begin alike as one sequence in which each common beginning occurs once.
 
-Rollouts of one task share the opening, branches of a tree all that came before the branch. Packed, a token attends to the tokens before it
-in its own row and to no others, and has the position that it has there: so it gets the very activations that it would get in the row by
-itself, and what rows share is computed once, forwards and backwards. (The gradients of a shared token's copies add up in it; for a clipped
-policy gradient that is one token with two weights, the sum of the positive and the sum of the negative advantages.)
+Rollouts of one task share the opening, branches of a tree all that came before the branch. Packed, a token attends to
+the tokens before it in its own row and to no others, and has the position that it has there: so it gets the very
+activations that it would get in the row by itself, and what rows share is computed once, forwards and backwards. (The
+gradients of a shared token's copies add up in it; for a clipped policy gradient that is one token with two weights, the
+sum of the positive and the sum of the negative advantages.)
 
 Where rows part, the last common token stands once for each of them: a place in a sequence predicts one token only.
 """
@@ -58,13 +59,15 @@ def pack(rows: Sequence[Sequence[int]], longest: int) -> list[Pack]:
 
 
 class _Growing:
-    """A pack to which rows are added in lexicographic order, so that a row has most in common with the one before it."""
+    """A pack to which rows are added in lexicographic order, so that a row has most in common with the one before
+    it."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
         self._ids: list[np.ndarray] = []
         self._positions: list[np.ndarray] = []
-        self._segments: list[tuple[int, int, np.ndarray]] = []  # start, end, and the places before it that it attends to
+        # start, end, and the places before it that it attends to
+        self._segments: list[tuple[int, int, np.ndarray]] = []
         self._predictors: list[np.ndarray] = []
         self._length = 0
         self._row = np.zeros(0, int)
@@ -93,7 +96,9 @@ class _Growing:
         for start, end, before in self._segments:
             sees[start:end, before] = True
             sees[start:end, start:end] = np.tri(end - start, dtype=bool)
-        return Pack(tuple(self.rows), np.concatenate(self._ids), np.concatenate(self._positions), sees, tuple(self._predictors))
+        return Pack(
+            tuple(self.rows), np.concatenate(self._ids), np.concatenate(self._positions), sees, tuple(self._predictors)
+        )
 
     def _common(self, row: np.ndarray) -> int:
         """Number of tokens that the row has in common with the one before it."""
@@ -102,7 +107,8 @@ class _Growing:
         return int(differ[0]) if len(differ) else size
 
     def _kept(self, row: np.ndarray) -> int:
-        """Number of tokens of the row that are in the pack already. Where it parts from the row before it, the last common one is not."""
+        """Number of tokens of the row that are in the pack already.
+        Where it parts from the row before it, the last common one is not."""
         common = self._common(row)
         parts = 0 < common < min(len(row), len(self._row))
         return common - 1 if parts else common

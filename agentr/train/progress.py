@@ -74,7 +74,9 @@ class JobProgress(ABC, TrainerCallback):
 class Progress(JobProgress):
     """The progress of a job whose rows are all there from the start."""
 
-    def __init__(self, job: TrainJob, plan: BatchPlan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
+    def __init__(
+        self, job: TrainJob, plan: BatchPlan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]
+    ) -> None:
         super().__init__(job, resumed_at, trainer, metrics)
         self.plan = plan
         self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))
@@ -100,7 +102,8 @@ class Progress(JobProgress):
 
 
 def require_finite(job: TrainJob, loss: float, norm: float, step: int) -> None:
-    """Stops the training if its loss or the norm of its gradients is no number, and drops the checkpoint whose weights gave them.
+    """Stops the training if its loss or the norm of its gradients is no number, and drops the checkpoint whose weights
+    gave them.
 
     Args:
         norm: DeepSpeed reports -1 or infinity where it is not a number, on all workers alike.

@@ -47,7 +47,8 @@ def run_job(job: TrainJob) -> TrainResult:
 
 
 def _computes_in_bf16(job: TrainJob) -> bool:
-    """Whether this job computes in bfloat16: as configured, else as its first attempt did, where all workers' hardware multiplies in it."""
+    """Whether this job computes in bfloat16: as configured, else as its first attempt did, where all workers' hardware
+    multiplies in it."""
     if job.config.bf16 is not None:
         return job.config.bf16
     mine = torch.cuda.is_bf16_supported() if job.trainer.use_gpu else multiplies_bf16()
@@ -57,7 +58,10 @@ def _computes_in_bf16(job: TrainJob) -> bool:
         write_json(job.precision, {"bf16": all(able)})
     decided = [dist.get_rank() == 0 and read_json(job.precision)["bf16"]]
     dist.broadcast_object_list(decided, src=0)
-    log.info("Computes in %s.", "bfloat16" if decided[0] else "float32, because there is hardware that does not multiply in bfloat16")
+    log.info(
+        "Computes in %s.",
+        "bfloat16" if decided[0] else "float32, because there is hardware that does not multiply in bfloat16",
+    )
     return decided[0]
 
 

@@ -4,8 +4,8 @@ The loss is the cross-entropy summed over all targets of the global batch and di
 micro-batches and workers: transformers counts the targets of all micro-batches of a step and gathers the count over the
 workers (``average_tokens_across_devices``), TRL divides each micro-batch's sum by that count and multiplies by the
 number of workers, and DeepSpeed averages gradients over workers. A micro-batch with few targets therefore weighs
-little, and cutting the batch differently changes nothing but rounding. Nor does ``share_prefixes``: a target that several
-rows have in common is computed once and counts as often as it stands in a row.
+little, and cutting the batch differently changes nothing but rounding. Nor does ``share_prefixes``: a target that
+several rows have in common is computed once and counts as often as it stands in a row.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class SharingCollator:
 class AgentSFTTrainer(PlannedTrainer, SFTTrainer):
     """TRL's trainer on tokenised rows."""
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         if "places" not in inputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         assert not return_outputs
@@ -102,7 +104,11 @@ class AgentSFTTrainer(PlannedTrainer, SFTTrainer):
         for name in ("predicted", "labels", "places"):
             del arguments[name]
         logps_RT = model(**arguments, fused_lm_head=True).log_probs.flatten()[inputs["places"]]
-        return -(logps_RT * (inputs["labels"][:, 1:] != IGNORE)).sum() / num_items_in_batch * self.accelerator.num_processes
+        return (
+            -(logps_RT * (inputs["labels"][:, 1:] != IGNORE)).sum()
+            / num_items_in_batch
+            * self.accelerator.num_processes
+        )
 
 
 def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:

@@ -23,8 +23,9 @@ _DEPTH = 8
 
 
 class _Watch:
-    """A thread beside the training, which writes down the stack of the thread that trains. Library code that hangs lets it run, unless it
-    holds the interpreter's lock; then only the end of the process after ``stall_s`` tells.
+    """A thread beside the training, which writes down the stack of the thread that trains.
+    Library code that hangs lets it run, unless it holds the interpreter's lock; then only the end of the process after
+    ``stall_s`` tells.
 
     Attributes:
         written: What was written of the step in progress.
@@ -75,8 +76,9 @@ _watch: _Watch | None = None
 
 
 def expect_progress(job: TrainJob) -> None:
-    """Begins a step. Unless called again within the job's ``watch_s``, the worker says where it is (``TrainJob.stalled``), with all
-    stacks in its log; unless within ``stall_s``, its process ends, with all stacks in its log."""
+    """Begins a step. Unless called again within the job's ``watch_s``, the worker says where it is
+    (``TrainJob.stalled``), with all stacks in its log; unless within ``stall_s``, its process ends, with all stacks in
+    its log."""
     global _watch
     faulthandler.dump_traceback_later(job.stall_s, exit=True, file=sys.__stderr__ or sys.stderr)
     _watch = _watch or _Watch()

@@ -58,7 +58,8 @@ def deepspeed_config(job: TrainJob, parameters: int) -> dict[str, Any]:
             "reduce_bucket_size": bucket,
             "allgather_bucket_size": bucket,
         },
-        "zero_allow_untested_optimizer": True,  # torch's AdamW: DeepSpeed's own needs a compiler, and was not faster on a CPU
+        # torch's AdamW: DeepSpeed's own needs a compiler, and was not faster on a CPU
+        "zero_allow_untested_optimizer": True,
         "bf16": {"enabled": "auto"},
         "gradient_clipping": "auto",
         "gradient_accumulation_steps": "auto",
@@ -111,7 +112,9 @@ def score_targets_only() -> None:
     Without Triton TRL projects every position and throws the rest away, to spare the compilers of some accelerators a
     change of shapes. On a CPU nothing is compiled, and with a vocabulary of 50,000 the rest was half of a step.
     """
-    assert hasattr(trl.trainer.utils, "_use_triton"), "TRL has changed: does add_fused_lm_head leave out what is no target?"
+    assert hasattr(trl.trainer.utils, "_use_triton"), (
+        "TRL has changed: does add_fused_lm_head leave out what is no target?"
+    )
     setattr(trl.trainer.utils, "_use_triton", lambda _device: True)  # noqa: B010 - private; the kernels have the name for themselves
 
 
@@ -151,7 +154,9 @@ class JobTrainer(Trainer):
         norm = self.engine().get_global_grad_norm()
         return 0.0 if norm is None else float(norm)
 
-    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+    def training_step(
+        self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> torch.Tensor:
         expect_progress(self.job)
         return super().training_step(model, inputs, num_items_in_batch)
 
@@ -171,7 +176,8 @@ class JobTrainer(Trainer):
         return {"since": self._globalstep_last_logged, "loss": float(self._tr_loss), "metrics": metrics}
 
     def continue_window(self) -> None:
-        """Goes on adding up from the checkpoint that the training was resumed from, so that its next line is about all its steps."""
+        """Goes on adding up from the checkpoint that the training was resumed from, so that its next line is about all
+        its steps."""
         file = self._window(self.state.global_step)
         if not file.exists():  # not resumed, or from a checkpoint of a version that kept none
             return
@@ -189,8 +195,13 @@ class PlannedTrainer(JobTrainer):
         super().__init__(job, **arguments)
         self.plan = plan
 
-    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+    def training_step(
+        self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> torch.Tensor:
         expected = int(self.plan.targets_S[self.state.global_step])
         if int(num_items_in_batch) != expected:
-            raise RunError(f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks say {expected}")
+            raise RunError(
+                f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks say "
+                f"{expected}"
+            )
         return super().training_step(model, inputs, num_items_in_batch)

@@ -66,7 +66,8 @@ def logged_to(path: Path) -> Iterator[None]:
             finally:
                 logger.propagate = True
                 logger.removeHandler(handler)
-    finally:  # also after an error: else whoever reports it would write into this file, and the terminal would stay silent
+    # also after an error: else whoever reports it would write into this file, and the terminal would stay silent
+    finally:
         for target, source in zip((1, 2), saved, strict=True):
             os.dup2(source, target)
             os.close(source)
@@ -87,7 +88,8 @@ def prepare_process(use_gpu: bool, threads: int) -> None:
         torch.set_num_threads(threads)
     import deepspeed.ops
 
-    # DeepSpeed would compile its shared-memory collectives here: half a minute and a C++ compiler, to speed up what gloo does well.
+    # DeepSpeed would compile its shared-memory collectives here: half a minute and a C++ compiler, to speed up what
+    # gloo does well.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     register_deepspeed(use_gpu)
 
@@ -113,7 +115,8 @@ def run_chain(config: dict[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     suffix = "" if rank == 0 else f".{rank}"
     ready = False
-    # TRL would import it for reports that are not made here; it leaves two folders in /tmp when its process is ended by Ray.
+    # TRL would import it for reports that are not made here; it leaves two folders in /tmp when its process is ended by
+    # Ray.
     sys.modules["wandb"] = None  # type: ignore[assignment]
     leave_in_time(jobs[0].nodes, jobs[0].trainer.use_gpu, lambda: [sorted(job.out.glob(SAVED)) for job in jobs])
     for job in jobs:
@@ -129,11 +132,18 @@ def run_chain(config: dict[str, Any]) -> None:
                 from agentr.train.run import run_job
 
                 now = time.time()
-                log.info("pid %d ready after %.1f s; the driver asked %.1f s ago.", os.getpid(), now - started, now - config["asked"])
+                log.info(
+                    "pid %d ready after %.1f s; the driver asked %.1f s ago.",
+                    os.getpid(),
+                    now - started,
+                    now - config["asked"],
+                )
                 result = run_job(job)
                 log.info("Done after %.1f s: %s", time.time() - started, result)
             except AgentrError as error:
                 log.exception("The job %s failed.", job.name)
                 if rank == 0:
-                    write_json(job.failure, {"error": type(error).__name__, "message": error.message, "hint": error.hint})
+                    write_json(
+                        job.failure, {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+                    )
                 return

@@ -1,14 +1,17 @@
 """The types of the pages' answers. ``python -m tests.ui.page_types`` writes them as TypeScript (``web/src/api.ts``).
 
-One address a question, GET alone: ``api/QUESTION?parameters`` (``QUESTIONS``). ``run`` is an id of ``Home``, ``stage`` a stage's name such
-as rounds/01/collect, ``key`` a tree's key. An error is ``{"error": {message, hint}}`` with its status; ``problems`` name what could not be
-read, and the rest is there. All text comes from models and environments: it is shown as text, never as markup.
+One address a question, GET alone: ``api/QUESTION?parameters`` (``QUESTIONS``). ``run`` is an id of ``Home``, ``stage``
+a stage's name such as rounds/01/collect, ``key`` a tree's key. An error is ``{"error": {message, hint}}`` with its
+status; ``problems`` name what could not be read, and the rest is there. All text comes from models and environments: it
+is shown as text, never as markup.
 
-A file that stands alone has ``<script type="application/json" id="answers">{"route": "#/...", "answers": {ADDRESS: answer}}</script>``: it
-opens at ``route`` and asks nobody. An address has its parameters sorted by name and escaped by encodeURIComponent. Turns are there one by
-one, forests and datasets without order and page; what is not there is said to be in ``agentr ui`` alone.
+A file that stands alone has ``<script type="application/json" id="answers">{"route": "#/...", "answers": {ADDRESS:
+answer}}</script>``: it opens at ``route`` and asks nobody. An address has its parameters sorted by name and escaped by
+encodeURIComponent. Turns are there one by one, forests and datasets without order and page; what is not there is said
+to be in ``agentr ui`` alone.
 
-Types are tables, since keys are as JSON has them, and ``from`` is one. What is a dataclass elsewhere is answered as it is.
+Types are tables, since keys are as JSON has them, and ``from`` is one. What is a dataclass elsewhere is answered as it
+is.
 """
 
 from __future__ import annotations
@@ -55,11 +58,27 @@ RunCard = TypedDict(
 
 ComparisonCard = TypedDict(
     "ComparisonCard",
-    {"id": str, "name": str, "path": str, "methods": list[str], "seeds": list[int], "done": int, "runs": int, "problem": str},
+    {
+        "id": str,
+        "name": str,
+        "path": str,
+        "methods": list[str],
+        "seeds": list[int],
+        "done": int,
+        "runs": int,
+        "problem": str,
+    },
 )
 
 Home = TypedDict(
-    "Home", {"folders": list[str], "version": str, "runs": list[RunCard], "comparisons": list[ComparisonCard], "problems": Problems}
+    "Home",
+    {
+        "folders": list[str],
+        "version": str,
+        "runs": list[RunCard],
+        "comparisons": list[ComparisonCard],
+        "problems": Problems,
+    },
 )
 
 #: ``stamp`` changes when anything of the run did; ``live`` while a process works on it.
@@ -77,7 +96,8 @@ StageLine = TypedDict(
         "started": float | None,  # seconds since the run's first event; None if unknown
         "ended": float | None,
         "seconds": float,  # of work
-        "waited": dict[str, float],  # seconds by what it waited for, summed over everything that waited at the same time
+        # seconds by what it waited for, summed over everything that waited at the same time
+        "waited": dict[str, float],
         "about": str,  # what it came to, in one line
         "size": int | None,  # trees or rows
     },
@@ -133,10 +153,14 @@ Log = TypedDict("Log", {"name": str, "size": int, "from": int, "text": str})
 PolicyName = TypedDict("PolicyName", {"title": str, "stage": str})
 
 #: ``scores`` and ``turns`` are by policy, None where it was not measured.
-TaskScores = TypedDict("TaskScores", {"key": str, "task": str, "problem": str, "scores": list[float | None], "turns": list[int | None]})
+TaskScores = TypedDict(
+    "TaskScores", {"key": str, "task": str, "problem": str, "scores": list[float | None], "turns": list[int | None]}
+)
 Tasks = TypedDict("Tasks", {"policies": list[PolicyName], "tasks": list[TaskScores], "problems": Problems})
 
-Pattern = TypedDict("Pattern", {"name": str, "about": str, "episodes": int, "of": int, "succeeded": int, "keys": list[str]})
+Pattern = TypedDict(
+    "Pattern", {"name": str, "about": str, "episodes": int, "of": int, "succeeded": int, "keys": list[str]}
+)
 
 PolicyPatterns = TypedDict(
     "PolicyPatterns",
@@ -153,7 +177,8 @@ PolicyPatterns = TypedDict(
 )
 Patterns = TypedDict("Patterns", {"policies": list[PolicyPatterns], "problems": Problems})
 
-#: A line for each step of online training: step, success, validation, reward/..., calls, entropy, staleness, groups, ...
+#: A line for each step of online training: step, success, validation, reward/..., calls, entropy, staleness,
+#: groups, ...
 StepsView = TypedDict("StepsView", {"stage": str, "lines": list[dict[str, float | None]], "problems": Problems})
 
 # forests and trees ----------------------------------------------------------------------------------------------------
@@ -214,7 +239,14 @@ Nodes = TypedDict(
 #: A row of a dataset that turns of a tree went into (``index`` None: a candidate that was dropped, and why).
 RowUse = TypedDict(
     "RowUse",
-    {"dataset": str, "index": int | None, "side": Literal["row", "chosen", "rejected"], "kind": str, "reason": str, "nodes": list[int]},
+    {
+        "dataset": str,
+        "index": int | None,
+        "side": Literal["row", "chosen", "rejected"],
+        "kind": str,
+        "reason": str,
+        "nodes": list[int],
+    },
 )
 TreeTask = TypedDict("TreeTask", {"id": str, "env": str, "split": str, "labels": dict[str, Any]})
 MessageView = TypedDict("MessageView", {"role": str, "content": str, "cut": int})
@@ -242,7 +274,8 @@ TreeView = TypedDict(
         "uses": list[RowUse],
         "facts": dict[str, float],  # calls, completions, tokens, seconds, events by name
         "elsewhere": list[TreePlace],  # the same task's trees in other stages
-        "commands": list[Command],  # with NODE where the selected turn's number belongs: they act on copies, never on the run
+        # with NODE where the selected turn's number belongs: they act on copies, never on the run
+        "commands": list[Command],
         "policies": list[PolicyChoice],
         "problems": Problems,
     },
@@ -276,7 +309,9 @@ Turns = TypedDict("Turns", {"turns": list[TurnView], "problem": str})
 
 # datasets -------------------------------------------------------------------------------------------------------------
 
-RowLine = TypedDict("RowLine", {"index": int, "kind": str, "tree": str, "stage": str, "tokens": int, "targets": int, "detail": Detail})
+RowLine = TypedDict(
+    "RowLine", {"index": int, "kind": str, "tree": str, "stage": str, "tokens": int, "targets": int, "detail": Detail}
+)
 
 DatasetView = TypedDict(
     "DatasetView",
@@ -305,7 +340,8 @@ SideView = TypedDict(
         "mask": list[int],  # 1 where a token is learnt
         "logprobs": list[float | None],
         "advantages": list[float],
-        "spans": list[tuple[int, int, int]],  # node, from, to; turns that the row shows otherwise than the tree has them are left out
+        # node, from, to; turns that the row shows otherwise than the tree has them are left out
+        "spans": list[tuple[int, int, int]],
         "problem": str,
     },
 )
@@ -328,16 +364,22 @@ RowView = TypedDict(
     },
 )
 
-# probes: log-probabilities under each policy, computed on demand in a process of its own --------------------------------
+# probes: log-probabilities under each policy, computed on demand in a process of its own ------------------------------
 
 ProbeState = Literal["running", "done", "failed"]
 ProbedPolicy = TypedDict("ProbedPolicy", {"title": str, "stage": str, "logprobs": list[float | None], "problem": str})
 #: Of a turn and its siblings.
-Probe = TypedDict("Probe", {"state": ProbeState, "problem": str, "seconds": float, "policies": list[ProbedPolicy], "siblings": list[int]})
+Probe = TypedDict(
+    "Probe",
+    {"state": ProbeState, "problem": str, "seconds": float, "policies": list[ProbedPolicy], "siblings": list[int]},
+)
 #: Of a row: a list for each of its sides, as long as the side; None for what is not learnt.
-RowProbedPolicy = TypedDict("RowProbedPolicy", {"title": str, "stage": str, "logprobs": list[list[float | None] | None], "problem": str})
+RowProbedPolicy = TypedDict(
+    "RowProbedPolicy", {"title": str, "stage": str, "logprobs": list[list[float | None] | None], "problem": str}
+)
 RowProbe = TypedDict(
-    "RowProbe", {"state": ProbeState, "problem": str, "seconds": float, "policies": list[RowProbedPolicy], "siblings": list[int]}
+    "RowProbe",
+    {"state": ProbeState, "problem": str, "seconds": float, "policies": list[RowProbedPolicy], "siblings": list[int]},
 )
 
 # comparisons ----------------------------------------------------------------------------------------------------------
@@ -345,7 +387,8 @@ RowProbe = TypedDict(
 ComparedSeed = TypedDict("ComparedSeed", {"seed": int, "run": str, "state": str})
 ComparedMethod = TypedDict(
     "ComparedMethod",
-    {"label": str, "points": list[ComparedPoint], "stage": str, "runs": list[ComparedSeed]},  # stage: its last policy's evaluation
+    # stage: its last policy's evaluation
+    {"label": str, "points": list[ComparedPoint], "stage": str, "runs": list[ComparedSeed]},
 )
 
 Compare = TypedDict(
@@ -354,7 +397,8 @@ Compare = TypedDict(
         "card": ComparisonCard,
         "about": dict[str, str],
         "methods": list[ComparedMethod],
-        "differences": dict[str, dict[str, Estimate]],  # of the last policies, paired: the first label's less the second's
+        # of the last policies, paired: the first label's less the second's
+        "differences": dict[str, dict[str, Estimate]],
         "tasks": list[ComparedTask],
         "failed": dict[str, str],
         "problems": Problems,

@@ -1,4 +1,5 @@
-"""Finds the runs and comparisons below folders, and gives each an id that does not change while the folders are the same."""
+"""Finds the runs and comparisons below folders, and gives each an id that does not change while the folders are the
+same."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ DEPTH = 5
 
 
 class Library:
-    """The runs and comparisons below folders. Only what was found can be opened: an id is looked up, never used as a path.
+    """The runs and comparisons below folders.
+    Only what was found can be opened: an id is looked up, never used as a path.
 
     Args:
         folders: Run directories, comparisons, or folders above them.
@@ -29,7 +31,10 @@ class Library:
     def __init__(self, folders: Sequence[Path]) -> None:
         for folder in folders:
             if not folder.is_dir():
-                raise DataError(f"{folder} is no folder", hint="Give a run directory, such as runs/demo, or a folder with runs below it.")
+                raise DataError(
+                    f"{folder} is no folder",
+                    hint="Give a run directory, such as runs/demo, or a folder with runs below it.",
+                )
         self.folders = [folder.resolve() for folder in folders]
         self._runs: dict[str, Path] = {}
         self._comparisons: dict[str, Path] = {}
@@ -83,7 +88,8 @@ class Library:
             among = self._runs if what == "run" else self._comparisons
         if name not in among:
             raise DataError(
-                f"there is no {what} {name!r} below {', '.join(map(str, self.folders))}", hint="It may have been moved or deleted."
+                f"there is no {what} {name!r} below {', '.join(map(str, self.folders))}",
+                hint="It may have been moved or deleted.",
             )
         return among[name]
 
@@ -102,7 +108,8 @@ def is_run(path: Path) -> bool:
 
 
 def _below(folder: Path, depth: int, problems: list[PageProblem]) -> Iterator[tuple[Path, str]]:
-    """Runs and comparisons in a folder, itself included. Nothing is looked for in a run; the runs of a comparison are runs, too."""
+    """Runs and comparisons in a folder, itself included.
+    Nothing is looked for in a run; the runs of a comparison are runs, too."""
     kind, below = read_or(("", []), lambda: _look_at(folder), problems, "")
     if kind:
         yield folder, kind
@@ -117,5 +124,7 @@ def _look_at(folder: Path) -> tuple[str, list[Path]]:
     if is_run(folder):
         return "run", []
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
+    below = [
+        Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+    ]
     return "comparison" if (folder / PLAN).is_file() else "", below

@@ -37,7 +37,8 @@ class Prober:
         self._lock = threading.Lock()
 
     def ask(self, run: Run, stage: str, key: str, at: int) -> dict[str, Any]:
-        """Returns what is known of a turn of a tree, or without a key of a row, so far, and starts to find it out if nobody does.
+        """Returns what is known of a turn of a tree, or without a key of a row, so far, and starts to find it out if
+        nobody does.
 
         Raises:
             DataError: There is no such turn or row.
@@ -86,7 +87,12 @@ class Prober:
             environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
             command = [sys.executable, "-m", "agentr.ui.probing"]
             self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, bufsize=0
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
             )
         assert self._process.stdin is not None
         self._process.stdin.write(line)

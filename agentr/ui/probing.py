@@ -1,8 +1,9 @@
-"""How likely turns and rows are under every policy of a run: ``python -m agentr.ui.probing``, a process that is asked and answers by files.
+"""How likely turns and rows are under every policy of a run: ``python -m agentr.ui.probing``, a process that is asked
+and answers by files.
 
-A process of its own, since it loads models. It reads what is asked from its input, a line each (``Asked``), one after the other: importing
-what models need takes longer than most probes, so it stays for a while. It writes what it has after each policy, so that the page can show
-it meanwhile.
+A process of its own, since it loads models. It reads what is asked from its input, a line each (``Asked``), one after
+the other: importing what models need takes longer than most probes, so it stays for a while. It writes what it has
+after each policy, so that the page can show it meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ SMALL = 200_000_000
 
 @dataclass(frozen=True)
 class Asked:
-    """A question: a node, for the children of its parent, or without a tree's key the row of a dataset; and the file for the answer."""
+    """A question: a node, for the children of its parent, or without a tree's key the row of a dataset; and the file
+    for the answer."""
 
     run: str
     stage: str
@@ -48,10 +50,12 @@ class Asked:
 
 
 def probe(run: Run, asked: Asked) -> None:
-    """Writes the log-probability of turns, or of a row's learnt tokens, under the base model and under each trained policy.
+    """Writes the log-probability of turns, or of a row's learnt tokens, under the base model and under each trained
+    policy.
 
-    A turn's is the sum over its tokens, given the prompt that the policy saw, at temperature 1. A row has a list for each of its sides,
-    with None for what is not learnt. A policy that cannot be loaded (its weights may have been pruned) is named with the reason.
+    A turn's is the sum over its tokens, given the prompt that the policy saw, at temperature 1. A row has a list for
+    each of its sides, with None for what is not learnt. A policy that cannot be loaded (its weights may have been
+    pruned) is named with the reason.
 
     Raises:
         DataError: There is no such tree, node or row.
@@ -90,7 +94,9 @@ def parts_of(run: Run, stage: str, key: str, at: int) -> tuple[list[int], list[P
     if not 0 < at < len(tree.nodes):
         raise DataError(f"the tree {key!r} of {stage} has no turn {at}", hint=f"Its turns: 1 to {len(tree.nodes) - 1}.")
     turns = [tree.nodes[child] for child in tree.nodes[tree.nodes[at].parent].children if tree.nodes[child].token_ids]
-    return [turn.id for turn in turns], [(tree.prompt(n.parent, n.forgotten), n.token_ids, (1,) * len(n.token_ids)) for n in turns]
+    return [turn.id for turn in turns], [
+        (tree.prompt(n.parent, n.forgotten), n.token_ids, (1,) * len(n.token_ids)) for n in turns
+    ]
 
 
 def logprobs(folder: Path, parts: Sequence[Part]) -> list[list[float | None]]:
@@ -104,7 +110,8 @@ def logprobs(folder: Path, parts: Sequence[Part]) -> list[list[float | None]]:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True, **SAFE).eval()
-    # On a busy machine, threads that wait for each other make a small model a hundred times slower than one thread does.
+    # On a busy machine, threads that wait for each other make a small model a hundred times slower than one thread
+    # does.
     torch.set_num_threads(1 if model.num_parameters() < SMALL else os.cpu_count() or 1)
     found: list[list[float | None]] = []
     with torch.inference_mode():

@@ -1,4 +1,5 @@
-"""What is written of a run or a comparison: its pages in one file, the same numbers as JSON, and a table for the terminal."""
+"""What is written of a run or a comparison: its pages in one file, the same numbers as JSON, and a table for the
+terminal."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ LONGEST, ROWS, POINTS = 4_000, 100, 300
 
 
 def write_report(run: Run, out: Path | None = None) -> RunSummary:
-    """Writes ``report.json`` and ``report.html``: the run's pages as ``agentr ui`` shows them, with as many trees as there is room for.
+    """Writes ``report.json`` and ``report.html``: the run's pages as ``agentr ui`` shows them, with as many trees as
+    there is room for.
 
     Args:
         out: Folder to write them into; by default the run directory.
@@ -55,11 +57,13 @@ def write_report(run: Run, out: Path | None = None) -> RunSummary:
 
 
 def report_of(run: Run) -> dict[str, Any]:
-    """Returns the answers of a run's report by their addresses. What is left out is said in the problems of its pages."""
+    """Returns the answers of a run's report by their addresses.
+    What is left out is said in the problems of its pages."""
     run = run.at_once()
     told = run_page(RUN, run)
     told |= {"card": {**told["card"], "path": ""}, "logs": [], "command": redact(told["command"])}
-    told["config"] = yaml.safe_dump(without_secrets(run.config), sort_keys=False, allow_unicode=True)  # it is sent to others
+    # it is sent to others
+    told["config"] = yaml.safe_dump(without_secrets(run.config), sort_keys=False, allow_unicode=True)
     if any(len(arm["curve"]) > POINTS for arm in told["arms"]):
         told["arms"] = [{**arm, "curve": arm["curve"][:: -(-len(arm["curve"]) // POINTS) or 1]} for arm in told["arms"]]
         told["problems"].append(left_out("some points of long curves"))
@@ -75,13 +79,19 @@ def report_of(run: Run) -> dict[str, Any]:
         if isinstance(stage, Rollouts):
             file.take(f"the steps of {stage.name}", "steps", partial(steps, run, stage.name), stage=stage.name)
         elif isinstance(stage, Dataset) and stage.sealed:
-            file.take(f"the rows of {stage.name}", "dataset", partial(dataset_view, run, stage.name, limit=ROWS), stage=stage.name)
+            file.take(
+                f"the rows of {stage.name}",
+                "dataset",
+                partial(dataset_view, run, stage.name, limit=ROWS),
+                stage=stage.name,
+            )
     file.take_trees(run, told["examples"], [stage for stage in stages if isinstance(stage, Trees)])
     return {address("run", run=RUN): told, **file.answers}
 
 
 class _File:
-    """The answers of a file, as long as there is room for them; ``problems`` says what there was no room for, and what cannot be read."""
+    """The answers of a file, as long as there is room for them; ``problems`` says what there was no room for, and what
+    cannot be read."""
 
     def __init__(self, room: float, problems: list[PageProblem]) -> None:
         self.answers: dict[str, Any] = {}
@@ -101,9 +111,13 @@ class _File:
     def take_trees(self, run: Run, examples: Sequence[dict[str, Any]], stages: Sequence[Trees]) -> None:
         """Adds trees without their tokens, and for each stage the list of those that are there."""
         held: set[tuple[str, str]] = set()
-        wanted = read_or([], lambda: list(islice(dict.fromkeys(_trees(run, examples, stages)), TRIED)), self._problems, "the trees")
+        wanted = read_or(
+            [], lambda: list(islice(dict.fromkeys(_trees(run, examples, stages)), TRIED)), self._problems, "the trees"
+        )
         for number, (stage, key) in enumerate(wanted):
-            tree = read_or(None, partial(HeldTree, run, stage, key, tokens=False), self._problems, f"the tree {key} of {stage}")
+            tree = read_or(
+                None, partial(HeldTree, run, stage, key, tokens=False), self._problems, f"the tree {key} of {stage}"
+            )
             size = tree.size(LONGEST) + size_of(tree.view) + LINE if tree else 0
             if tree is None or size > self.room:
                 continue
@@ -114,38 +128,64 @@ class _File:
             held.add((stage, key))
         total = listed = 0
         for stage in stages:
-            found = read_or(None, partial(forest, run, stage.name, limit=TRIED * LINE), self._problems, f"the trees of {stage.name}")
+            found = read_or(
+                None, partial(forest, run, stage.name, limit=TRIED * LINE), self._problems, f"the trees of {stage.name}"
+            )
             if found is not None:
                 rows = [row for row in found["rows"] if (stage.name, row["key"]) in held]
-                self.answers[address("forest", run=RUN, stage=stage.name)] = {**found, "rows": rows, "matched": len(rows)}
+                self.answers[address("forest", run=RUN, stage=stage.name)] = {
+                    **found,
+                    "rows": rows,
+                    "matched": len(rows),
+                }
                 total, listed = total + found["total"], listed + len(rows)
         if listed < total:
             self._problems.append(left_out(f"{total - listed} of {total} trees"))
 
 
 def _trees(run: Run, examples: Sequence[dict[str, Any]], stages: Sequence[Trees]) -> Iterator[tuple[str, str]]:
-    """Yields trees by stage and key: those of the examples, the episodes of tasks that were won or lost, those of exploration, the last
-    first, and all other episodes."""
+    """Yields trees by stage and key: those of the examples, the episodes of tasks that were won or lost, those of
+    exploration, the last first, and all other episodes."""
     for example in examples:
         query = example["query"]
         if example["page"] == "row":
             row = dataset_of(run, query["stage"]).rows.trace(int(query["index"]))
-            yield from ((side.stage, side.key) for side in (row.chosen, row.rejected) if side is not None and side.tree is not None)
+            yield from (
+                (side.stage, side.key)
+                for side in (row.chosen, row.rejected)
+                if side is not None and side.tree is not None
+            )
         else:
             yield from ((query[policy], query["task"]) for policy in ("a", "b"))
     measured = [(stage.name, stage.evaluation.per_task) for _, stage in first_and_last(run)]
     for key, before in measured[0][1].items() if len(measured) > 1 else ():
         if measured[1][1].get(key, before) != before:
             yield from ((name, key) for name, _ in measured)
-    for stage in [*(s for s in reversed(stages) if not isinstance(s, Episodes)), *(s for s in reversed(stages) if isinstance(s, Episodes))]:
+    for stage in [
+        *(s for s in reversed(stages) if not isinstance(s, Episodes)),
+        *(s for s in reversed(stages) if isinstance(s, Episodes)),
+    ]:
         keys = stage.keys()
         yield from ((stage.name, key) for key in keys)
 
 
 def run_table(summary: RunSummary) -> Table:
     """Returns a table with a line for each policy of a run."""
-    shown = Table(title=f"{summary.name}: {summary.about['method']}, {summary.about['environment']}, seed {summary.about['seed']}")
-    for column in ("policy", "held-out success, % [95 %]", "n", "trees", "solved", "rows", "LLM calls", "tokens", "cached", "seconds"):
+    shown = Table(
+        title=f"{summary.name}: {summary.about['method']}, {summary.about['environment']}, seed {summary.about['seed']}"
+    )
+    for column in (
+        "policy",
+        "held-out success, % [95 %]",
+        "n",
+        "trees",
+        "solved",
+        "rows",
+        "LLM calls",
+        "tokens",
+        "cached",
+        "seconds",
+    ):
         shown.add_column(column, justify="left" if column == "policy" else "right")
     for arm in summary.arms:
         evaluated = arm.evaluation
@@ -189,9 +229,21 @@ def rewrite_comparison(folder: Path) -> Comparison:
 def comparison_table(comparison: Comparison) -> Table:
     """Returns a table with a line for each policy of each method."""
     seeds = comparison.about["seeds"]
-    shown = Table(title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}")
+    shown = Table(
+        title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}"
+    )
     first = f"last over {next(iter(comparison.points))}"
-    names = ("method", "policy", "held-out success, % [95 %]", "by seed", "over the warm start", first, "LLM calls", "tokens", "seconds")
+    names = (
+        "method",
+        "policy",
+        "held-out success, % [95 %]",
+        "by seed",
+        "over the warm start",
+        first,
+        "LLM calls",
+        "tokens",
+        "seconds",
+    )
     for column in names:
         shown.add_column(column, justify="left" if column in ("method", "policy") else "right")
     for label, points in comparison.points.items():

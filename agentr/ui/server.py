@@ -1,7 +1,8 @@
-"""Serves the page and its answers: GET alone, to known hosts alone, with nothing of what a run says able to run in a browser.
+"""Serves the page and its answers: GET alone, to known hosts alone, with nothing of what a run says able to run in a
+browser.
 
-A run's texts come from models and environments and may be hostile. They leave as JSON only, the page shows them as text only, and the
-Content-Security-Policy lets no other script run and nothing leave.
+A run's texts come from models and environments and may be hostile. They leave as JSON only, the page shows them as text
+only, and the Content-Security-Policy lets no other script run and nothing leave.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ def answers(prober: Prober) -> dict[str, Answer]:
         "turns": lambda library, q: turns_view(
             library.run(q.text("run")), q.text("stage"), q.text("key"), q.numbers("nodes"), bool(q.number("whole", 0))
         ),
-        "probe": lambda library, q: prober.ask(library.run(q.text("run")), q.text("stage"), q.text("key", ""), q.number("at")),
+        "probe": lambda library, q: prober.ask(
+            library.run(q.text("run")), q.text("stage"), q.text("key", ""), q.number("at")
+        ),
         "dataset": lambda library, q: dataset_view(
             library.run(q.text("run")),
             q.text("stage"),
@@ -152,7 +155,9 @@ def app(library: Library, host: str, port: int, token: str | Secret = "", names:
     """
     word = Secret(SecretKind.PAGES, "AGENTR_UI_TOKEN", token)
     if not word and not is_loopback(host):
-        raise DataError(f"{host} can be reached from other machines", hint="Give a token with --token, or listen at 127.0.0.1.")
+        raise DataError(
+            f"{host} can be reached from other machines", hint="Give a token with --token, or listen at 127.0.0.1."
+        )
     asked = answers(Prober())
 
     def answered(name: str, query: Query) -> str:
@@ -162,7 +167,10 @@ def app(library: Library, host: str, port: int, token: str | Secret = "", names:
 
     async def api(request: Request) -> Response:
         try:
-            text, status = await run_in_threadpool(answered, request.path_params["name"], Query(request.query_params)), 200
+            text, status = (
+                await run_in_threadpool(answered, request.path_params["name"], Query(request.query_params)),
+                200,
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and the server goes on
             text, status = as_json({"error": problem_of(error)}), 404 if isinstance(error, AgentrError) else 500
         return Response(text, status, media_type="application/json", headers=_HEADERS)
@@ -177,7 +185,11 @@ def app(library: Library, host: str, port: int, token: str | Secret = "", names:
             response.set_cookie(COOKIE, word.reveal(), httponly=True, samesite="strict")
         return response
 
-    routes = [Route("/api/{name}", api, methods=["GET"]), Route("/", page, methods=["GET"]), Route("/{name}", page, methods=["GET"])]
+    routes = [
+        Route("/api/{name}", api, methods=["GET"]),
+        Route("/", page, methods=["GET"]),
+        Route("/{name}", page, methods=["GET"]),
+    ]
     return Starlette(routes=routes, middleware=[Middleware(Closed, host=host, port=port, token=word, names=names)])
 
 
@@ -203,8 +215,8 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
 class Closed:
     """Lets through what a browser asks for its user: GET, a known host, no other origin, and the token if there is one.
 
-    Any page of the web may let its own name lead to this machine; so only names of this machine are known, those that were given, and the
-    address at which a request came in.
+    Any page of the web may let its own name lead to this machine; so only names of this machine are known, those that
+    were given, and the address at which a request came in.
     """
 
     def __init__(self, app: ASGIApp, host: str, port: int, token: Secret, names: Collection[str] = ()) -> None:
@@ -235,7 +247,13 @@ class Closed:
             return 405, "These pages only show: GET is all they answer."
         host = request.headers.get("host", "")
         if not self._knows(host.lower(), request.scope.get("server")):
-            return 421, f"This server does not know itself as {host[:100]!r}. If that is right, start it with --allow-host {host[:100]!r}."
+            return (
+                421,
+                (
+                    f"This server does not know itself as {host[:100]!r}. If that is right, start it with --allow-host "
+                    f"{host[:100]!r}."
+                ),
+            )
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             return 403, "Another site asked for this."

@@ -1,4 +1,5 @@
-"""One file that shows one thing of a run, or all of it (``agentr.ui.report``): the page with its answers in itself, which asks nobody."""
+"""One file that shows one thing of a run, or all of it (``agentr.ui.report``): the page with its answers in itself,
+which asks nobody."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from agentr.words import seen
 STATIC = Path(__file__).parent / "static"
 #: The run's id in a file that holds one run.
 RUN = "run"
-#: Bytes of the answers of a file with so many turns or fewer; one with more may have as many for each. Bytes of an answer's address.
+#: Bytes of the answers of a file with so many turns or fewer; one with more may have as many for each. Bytes of an
+#: answer's address.
 ROOM, TURNS, ADDRESS = 1_650_000, 500, 150
 #: Characters to which texts are cut, if with longer ones the turns do not fit.
 LENGTHS = (LONGEST, 4_000, 1_000, 250)
@@ -51,18 +53,30 @@ def show_task(run: Run, key: str) -> str:
     scores = tasks(run)
     wanted = [task for task in scores["tasks"] if key in (task["key"], task["task"])]
     if not wanted:
-        raise DataError(f"{run.path} has no held-out task {key!r}", hint="'agentr ui' lists them; --tree shows a tree of an exploration.")
+        raise DataError(
+            f"{run.path} has no held-out task {key!r}",
+            hint="'agentr ui' lists them; --tree shows a tree of an exploration.",
+        )
     name = wanted[0]["key"]
-    measured = [policy["stage"] for policy, score in zip(scores["policies"], wanted[0]["scores"], strict=True) if score is not None]
+    measured = [
+        policy["stage"]
+        for policy, score in zip(scores["policies"], wanted[0]["scores"], strict=True)
+        if score is not None
+    ]
     needed = {address("run", run=RUN): _run(run), address("tasks", run=RUN): {**scores, "tasks": wanted}}
-    return page(f"{key} under every policy", _route("episodes", task=name), fitted(run, [(stage, name) for stage in measured], needed))
+    return page(
+        f"{key} under every policy",
+        _route("episodes", task=name),
+        fitted(run, [(stage, name) for stage in measured], needed),
+    )
 
 
 def fitted(run: Run, trees: Sequence[tuple[str, str]], needed: dict[str, Any]) -> dict[str, Any]:
-    """Returns the answers of a file: those that it needs, trees with their turns, and of the rest as much as there is room for.
+    """Returns the answers of a file: those that it needs, trees with their turns, and of the rest as much as there is
+    room for.
 
-    First come the texts of the turns, then which tokens of them are learnt, then the tokens by themselves. What is left out is said in the
-    problems of its tree.
+    First come the texts of the turns, then which tokens of them are learnt, then the tokens by themselves. What is left
+    out is said in the problems of its tree.
 
     Args:
         trees: Each by its stage and key.
@@ -70,7 +84,9 @@ def fitted(run: Run, trees: Sequence[tuple[str, str]], needed: dict[str, Any]) -
     """
     held = [HeldTree(run, stage, key) for stage, key in trees]
     turns = sum(len(tree.turns) for tree in held)
-    room = ROOM * max(1.0, turns / TURNS) - sum(size_of(answer) for answer in (*needed.values(), *(tree.view for tree in held)))
+    room = ROOM * max(1.0, turns / TURNS) - sum(
+        size_of(answer) for answer in (*needed.values(), *(tree.view for tree in held))
+    )
     longest = next((n for n in LENGTHS if sum(tree.size(n) for tree in held) <= room), LENGTHS[-1])
     answers = dict(needed)
     for tree in held:
@@ -104,7 +120,11 @@ class HeldTree:
         left = 0
         for dataset, index in rows:
             name = address("row", run=RUN, stage=dataset, index=index)
-            told = None if room <= 0 else read_or(None, partial(_learnt, self._run, dataset, index), self.view["problems"], f"row {index}")
+            told = (
+                None
+                if room <= 0
+                else read_or(None, partial(_learnt, self._run, dataset, index), self.view["problems"], f"row {index}")
+            )
             if name in answers or told is None or size_of(told) > room:
                 left += name not in answers
                 continue
@@ -115,8 +135,8 @@ class HeldTree:
         return room
 
     def take_turns(self, answers: dict[str, Any], room: float, longest: int) -> float:
-        """Adds each turn by itself, since which ones the page asks for together depends on where it is scrolled to; those with few tokens
-        keep them as long as there is room. Returns the room that is left."""
+        """Adds each turn by itself, since which ones the page asks for together depends on where it is scrolled to;
+        those with few tokens keep them as long as there is room. Returns the room that is left."""
         left = cut = 0
         for turn in sorted(self.turns, key=lambda turn: len(turn["tokens"] or ())):
             whole, bare = self._turn(turn, longest), self._turn(_without_tokens(turn), longest)
@@ -186,20 +206,27 @@ def page(title: str, route: str, answers: dict[str, Any]) -> str:
         DataError: The page was not built.
     """
     script, style = (_static(name) for name in ("app.js", "app.css"))
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
     held = _escaped({"route": route, "answers": answers})
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light '
+        'dark">'
         f"<title>{html.escape(seen(title))}</title><style>{style}</style></head>"
-        f'<body><div id="app"></div><script type="application/json" id="answers">{held}</script><script>{script}</script></body></html>\n'
+        '<body><div id="app"></div><script type="application/json" '
+        f'id="answers">{held}</script><script>{script}</script></body></html>\n'
     )
 
 
 def address(name: str, **query: str | int) -> str:
     """Returns the address of an answer as the page asks for it: parameters in order, escaped as browsers do."""
-    return f"api/{name}" + "".join(f"{'&' if n else '?'}{k}={quote(str(v), safe=_KEPT)}" for n, (k, v) in enumerate(sorted(query.items())))
+    return f"api/{name}" + "".join(
+        f"{'&' if n else '?'}{k}={quote(str(v), safe=_KEPT)}" for n, (k, v) in enumerate(sorted(query.items()))
+    )
 
 
 #: What a browser's encodeURIComponent leaves as it is, beside letters, digits and -_.

@@ -33,10 +33,13 @@ class Texts:
 
     @classmethod
     def of(cls, run: Run) -> Texts:
-        """Returns the texts of a run's tokens; loading the tokenizer again is spared where nothing of the run has changed."""
+        """Returns the texts of a run's tokens; loading the tokenizer again is spared where nothing of the run has
+        changed."""
         problems: list[PageProblem] = []
         with _LOADING:
-            decode = read_or(None, lambda: _decoder(run.path, run.layout.config.stat().st_mtime_ns), problems, "the tokenizer")
+            decode = read_or(
+                None, lambda: _decoder(run.path, run.layout.config.stat().st_mtime_ns), problems, "the tokenizer"
+            )
         return cls(decode, f"Tokens have no texts: {problems[0]['message']}" if problems else "")
 
     def pieces(self, ids: Sequence[int]) -> list[str] | None:
@@ -69,7 +72,8 @@ def _decoder(path: Path, _: int) -> Callable[[Sequence[int]], str]:
 
 
 def as_json(answer: Any) -> str:
-    """Returns an answer as JSON that a browser reads: numbers that are none are null, and halves of surrogate pairs are escaped."""
+    """Returns an answer as JSON that a browser reads: numbers that are none are null, and halves of surrogate pairs are
+    escaped."""
     try:
         text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:

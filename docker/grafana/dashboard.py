@@ -95,14 +95,29 @@ ROWS: dict[str, Sequence[Panel]] = {
         ),
     ),
     "Engines": (
-        Panel("Latency of a call", quantiles(metrics.POLICY_SECONDS, "call"), "s", "Waiting for an engine and retries included."),
-        Panel("Calls", {"{{state}}": total(metrics.CALLS, "state"), "engines {{state}}": largest(metrics.ENGINES, "state")}),
-        Panel("Sequences", {"{{part}}": total(metrics.ENGINE_SEQUENCES, "part"), "{{part}} queued": total(metrics.ENGINE_QUEUED, "part")}),
+        Panel(
+            "Latency of a call",
+            quantiles(metrics.POLICY_SECONDS, "call"),
+            "s",
+            "Waiting for an engine and retries included.",
+        ),
+        Panel(
+            "Calls",
+            {"{{state}}": total(metrics.CALLS, "state"), "engines {{state}}": largest(metrics.ENGINES, "state")},
+        ),
+        Panel(
+            "Sequences",
+            {
+                "{{part}}": total(metrics.ENGINE_SEQUENCES, "part"),
+                "{{part}} queued": total(metrics.ENGINE_QUEUED, "part"),
+            },
+        ),
         Panel(
             "Idle",
             {"{{part}}": f"1 - ({rate(metrics.ENGINE_BUSY, 'part')} and {total(metrics.ENGINE_SEQUENCES, 'part')})"},
             "percentunit",
-            "Share of the time in no decoding step. Ray goes on showing the counters of engines that are gone; they are left out.",
+            "Share of the time in no decoding step. Ray goes on showing the counters of engines that are gone; they "
+            "are left out.",
         ),
         Panel(
             "Prefix cache",
@@ -114,13 +129,24 @@ ROWS: dict[str, Sequence[Panel]] = {
         Panel("GPUs", {"{{instance}} {{GpuIndex}}": "ray_node_gpus_utilization"}, "percent"),
     ),
     "Environment": (
-        Panel("Latency of an expansion's actions", quantiles(metrics.ENV_SECONDS, "actions"), "s", "Retries and replays included."),
+        Panel(
+            "Latency of an expansion's actions",
+            quantiles(metrics.ENV_SECONDS, "actions"),
+            "s",
+            "Retries and replays included.",
+        ),
         Panel("Latency of an action in the server", quantiles(metrics.ENV_STEP_SECONDS, "action"), "s"),
         Panel("Sessions", {"{{part}}": total(metrics.ENV_SESSIONS, "part")}),
         Panel("Actions a second", {"{{part}}": rate(metrics.ENV_STEPS, "part")}),
         Panel("Sessions a second", {"opened": rate(metrics.ENV_OPENED), "{{how}}": rate(metrics.ENV_ENDED, "how")}),
         Panel("Answers a second", {"{{status}}": rate(metrics.ENV_REQUESTS, "status")}),
-        Panel("Servers", {"{{part}} up": largest(metrics.ENV_UP, "part"), "{{part}} stuck calls": largest(metrics.ENV_STUCK, "part")}),
+        Panel(
+            "Servers",
+            {
+                "{{part}} up": largest(metrics.ENV_UP, "part"),
+                "{{part}} stuck calls": largest(metrics.ENV_STUCK, "part"),
+            },
+        ),
     ),
     "Trouble": (
         Panel("Restarts", {"{{part}}": largest(metrics.RESTARTS, "part")}),
@@ -131,7 +157,9 @@ ROWS: dict[str, Sequence[Panel]] = {
         Panel("Lag of the event loop", {"{{part}}": largest(metrics.LAG, "part")}, "s"),
         Panel("CPUs of nodes", {"{{instance}}": "ray_node_cpu_utilization"}, "percent"),
         Panel("Memory of nodes", {"{{instance}}": "ray_node_mem_used / ray_node_mem_total"}, "percentunit"),
-        Panel("Disks of nodes", {"{{instance}}": "max by (instance) (ray_node_disk_utilization_percentage)"}, "percent"),
+        Panel(
+            "Disks of nodes", {"{{instance}}": "max by (instance) (ray_node_disk_utilization_percentage)"}, "percent"
+        ),
     ),
     "Training": (
         Panel("Loss", {"{{run}}": largest(metrics.TRAIN_LOSS)}),

@@ -1,8 +1,9 @@
-"""The site: Sphinx over the Markdown of the repository, which stays as plain as GitHub shows it. ``make docs`` builds it.
+"""The site: Sphinx over the Markdown of the repository, which stays as plain as GitHub shows it.
+``make docs`` builds it.
 
-Three things are made on the way, so that no page has to speak Sphinx's language: the navigation is the lists of docs/index.md, a comment
-``<!-- api: agentr.read.run -->`` becomes the docstrings of that module, and diagrams and formulas become SVG and MathML, which a reader's
-browser shows without a script and without a network.
+Three things are made on the way, so that no page has to speak Sphinx's language: the navigation is the lists of
+docs/index.md, a comment ``<!-- api: agentr.read.run -->`` becomes the docstrings of that module, and diagrams and
+formulas become SVG and MathML, which a reader's browser shows without a script and without a network.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ version = release = agentr.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "agentr/models/weights/nano/README.md"]
-exclude_patterns = [f"{path.name}/**" for path in ROOT.iterdir() if path.is_dir() and path.name not in ("docs", "agentr")]
+exclude_patterns = [
+    f"{path.name}/**" for path in ROOT.iterdir() if path.is_dir() and path.name not in ("docs", "agentr")
+]
 source_suffix = {".md": "markdown"}
 highlight_language = "text"
 
@@ -133,7 +136,10 @@ def written(app: Sphinx, failure: Exception | None) -> None:
     """Leads from the root of the site to its first page."""
     if failure is None and app.builder.format == "html":
         first = f"{root_doc}.html"
-        text = f'<!doctype html>\n<meta charset="utf-8">\n<title>agentr</title>\n<meta http-equiv="refresh" content="0; url={first}">\n'
+        text = (
+            '<!doctype html>\n<meta charset="utf-8">\n<title>agentr</title>\n'
+            f'<meta http-equiv="refresh" content="0; url={first}">\n'
+        )
         Path(app.outdir, "index.html").write_text(f'{text}<a href="{first}">agentr</a>\n', encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """Checks the links of the built site: ``python docs/site/links.py build/docs``.
 
-What a page links to within the site has to be there, anchors included. Addresses elsewhere are not asked for: they are written to
-``build/external_links.txt``, each with the pages that name it.
+What a page links to within the site has to be there, anchors included. Addresses elsewhere are not asked for: they are
+written to ``build/external_links.txt``, each with the pages that name it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def main(folder: str) -> int:
     site = Path(folder).resolve()
     wrong, elsewhere = check(site)
     listed = site.parent / "external_links.txt"
-    listed.write_text("".join(f"{link}\t{' '.join(sorted(pages))}\n" for link, pages in sorted(elsewhere.items())), encoding="utf-8")
+    listed.write_text(
+        "".join(f"{link}\t{' '.join(sorted(pages))}\n" for link, pages in sorted(elsewhere.items())), encoding="utf-8"
+    )
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     print(f"{len(wrong)} broken links within the site; {len(elsewhere)} addresses elsewhere, not asked for: {listed}")
     return bool(wrong)

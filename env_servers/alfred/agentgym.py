@@ -1,8 +1,8 @@
 """The routes of AgentGym's dialect of ALFWorld, which `alfworld` and `household` both speak.
 
-``available_actions`` stand beside each observation; errors are answers. ``world_type`` is accepted and without effect: there are texts
-only. The original has no ``/close``; here there is one, because a game that is closed need not wait until it expires. ``game`` N is
-described in `env_servers/agentgym.py`.
+``available_actions`` stand beside each observation; errors are answers. ``world_type`` is accepted and without effect:
+there are texts only. The original has no ``/close``; here there is one, because a game that is closed need not wait
+until it expires. ``game`` N is described in `env_servers/agentgym.py`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,15 @@ def routes(games: Games) -> APIRouter:
     async def reset(body: GameBody) -> Any:
         session = await games.reset(body.id, body.game)
         available = await games.actions(body.id)
-        # The original says "pick_and_place_simple-Book-None-Bed-301/trial_...". A made-up game has its id, less the split.
+        # The original says "pick_and_place_simple-Book-None-Bed-301/trial_...". A made-up game has its id, less the
+        # split.
         name = await games.label(body.id, "game") or session.state.task.partition("/")[2]
-        return {"id": body.id, "observation": session.last.observation, "available_actions": available, "task_type": name}
+        return {
+            "id": body.id,
+            "observation": session.last.observation,
+            "available_actions": available,
+            "task_type": name,
+        }
 
     @found.get("/available_actions")
     @errors_as_answers

@@ -1,6 +1,7 @@
 """Common knowledge of households: which rooms hold what, and where things usually lie. Read from ``catalogue.yaml``.
 
-The generator draws from it and the expert searches by it, so what a demonstration does can be learnt from demonstrations.
+The generator draws from it and the expert searches by it, so what a demonstration does can be learnt from
+demonstrations.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class Catalogue:
     def fits(self) -> dict[str, frozenset[str]]:
         """Kind of receptacle -> the kinds of things that may be put there."""
         receptacles = {receptacle for room in self.rooms.values() for receptacle in room}
-        return {r: frozenset(name for name, kind in self.kinds.items() if r in kind.usual + kind.also) for r in sorted(receptacles)}
+        return {
+            r: frozenset(name for name, kind in self.kinds.items() if r in kind.usual + kind.also)
+            for r in sorted(receptacles)
+        }
 
     def usual(self, kind: str) -> tuple[str, ...]:
         """Kinds of receptacles where a kind of thing usually lies; empty for a kind that is not listed."""

@@ -1,8 +1,8 @@
 """The household expert: finds, treats and places things by the texts it has read, and by nothing else.
 
-It sees the texts that an agent sees and the actions that can be done, never the state. So it has to search, and a demonstration shows
-how: the likeliest places first, one after another, remembering what was seen on the way. That is what an agent can imitate. It plays any
-world with these texts, the real ALFWorld included.
+It sees the texts that an agent sees and the actions that can be done, never the state. So it has to search, and a
+demonstration shows how: the likeliest places first, one after another, remembering what was seen on the way. That is
+what an agent can imitate. It plays any world with these texts, the real ALFWorld included.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ Find = Generator[ExpertStep, Turn, str | None]
 
 
 def demonstrate(first: Turn, carry_out: Callable[[str], Turn], limit: int) -> list[ExpertStep] | None:
-    """The expert's steps from the first observation to the end of the episode; None if it does not get there in ``limit`` actions."""
+    """The expert's steps from the first observation to the end of the episode; None if it does not get there in
+    ``limit`` actions."""
     goal = parse_task(first.text)
     if goal is None:
         return None
@@ -126,7 +127,11 @@ class Expert:
                 return known
             if place in self.seen:
                 continue
-            thought = f"There is no {kind} at {last}. Next I look at {place}" if last else f"I need {wanted}. First I look at {place}"
+            thought = (
+                f"There is no {kind} at {last}. Next I look at {place}"
+                if last
+                else f"I need {wanted}. First I look at {place}"
+            )
             if _kind(place) in usual:
                 thought += ", where it may well be" if last else ", the likeliest place for it"
             yield from self._go(place, f"{thought}.")
@@ -157,7 +162,9 @@ class Expert:
         if not target:
             return ""
         if target != self.at:
-            yield from self._go(target, f"I have {thing}{self._state_of_thing()}. Now it belongs in {target}, so I go there.")
+            yield from self._go(
+                target, f"I have {thing}{self._state_of_thing()}. Now it belongs in {target}, so I go there."
+            )
         if f"open {target}" in self.turn.admissible():
             yield from self._do(f"{target} is closed. I open it to put {thing} in.", f"open {target}")
         yield from self._do(f"I put {thing} where it belongs, {target}.", f"move {thing} to {target}")
@@ -172,14 +179,18 @@ class Expert:
         place = yield from self._find(lamp_kind, "", f"the {lamp_kind}")
         if place is not None:
             lamp = next(name for name in self.seen[place] if _kind(name) == lamp_kind)
-            yield from self._do(f"I hold the {self.goal.kind}, and {lamp} is here. I turn it on to look at it.", f"use {lamp}")
+            yield from self._do(
+                f"I hold the {self.goal.kind}, and {lamp} is here. I turn it on to look at it.", f"use {lamp}"
+            )
 
     # single actions ---------------------------------------------------------------------------------------------------
 
     def _go(self, place: str, thought: str) -> Play:
         """Goes to a receptacle, or examines it if it is within reach already."""
         self.at = place
-        yield from self._do(thought, f"go to {place}" if f"go to {place}" in self.turn.admissible() else f"examine {place}")
+        yield from self._do(
+            thought, f"go to {place}" if f"go to {place}" in self.turn.admissible() else f"examine {place}"
+        )
 
     def _do(self, thought: str, action: str) -> Play:
         """Yields one action, and remembers the contents that its answer shows."""
@@ -195,7 +206,10 @@ class Expert:
     def _search_order(self, kind: str) -> Sequence[str]:
         """All receptacles, likeliest first; those of equal rank by number."""
         ranks = {receptacle: rank for rank, receptacle in enumerate(catalogue().search_order(kind))}
-        return sorted(self.receptacles, key=lambda name: (ranks.get(_kind(name), len(ranks)), _kind(name), int(name.rpartition(" ")[2])))
+        return sorted(
+            self.receptacles,
+            key=lambda name: (ranks.get(_kind(name), len(ranks)), _kind(name), int(name.rpartition(" ")[2])),
+        )
 
 
 def _kind(name: str) -> str:

@@ -1,7 +1,7 @@
 """A problem: one room, what lies where at the start, and the goal. Everything here is fixed during an episode.
 
-Names are ``kind number``, as the texts write them: ``cabinet 3`` is a receptacle of the kind ``cabinet``. The order of a problem's
-receptacles and things is the order in which texts list them.
+Names are ``kind number``, as the texts write them: ``cabinet 3`` is a receptacle of the kind ``cabinet``. The order of
+a problem's receptacles and things is the order in which texts list them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class TaskType(StrEnum):
     """Place two objects of a kind into or onto the same receptacle."""
 
 
-#: What is done to the object before it is placed: the action's verb, the mark it leaves, and the kind of receptacle it needs.
+#: What is done to the object before it is placed: the action's verb, the mark it leaves, and the kind of receptacle it
+#: needs.
 TREATMENTS = {
     TaskType.CLEAN: ("clean", "clean", "sinkbasin"),
     TaskType.HEAT: ("heat", "hot", "microwave"),
@@ -61,7 +62,8 @@ class Receptacle:
 
 @dataclass(frozen=True)
 class Thing:
-    """An object. ``can`` says what is possible with it: take, clean, heat, cool, slice, use (a lamp), contain (it is a vessel)."""
+    """An object.
+    ``can`` says what is possible with it: take, clean, heat, cool, slice, use (a lamp), contain (it is a vessel)."""
 
     kind: str
     can: frozenset[str]
@@ -92,7 +94,9 @@ class Problem:
     def candidates(self) -> tuple[str, ...]:
         """The things that may serve the goal."""
         needs = TREATMENTS[self.goal.type][0] if self.goal.type in TREATMENTS else None
-        return tuple(n for n, t in self.things.items() if t.kind == self.goal.kind and (needs is None or needs in t.can))
+        return tuple(
+            n for n, t in self.things.items() if t.kind == self.goal.kind and (needs is None or needs in t.can)
+        )
 
     @cached_property
     def lamps(self) -> tuple[str, ...]:

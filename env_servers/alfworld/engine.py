@@ -1,15 +1,16 @@
 """One ALFWorld game in a process of its own: a script, run under the interpreter that has the package ``alfworld``.
 
-``engine.py FD`` talks over the Unix socket FD: one line of JSON for each request, one for each answer, in turn. It begins
-with an answer, once alfworld is imported. Requests:
+``engine.py FD`` talks over the Unix socket FD: one line of JSON for each request, one for each answer, in turn. It
+begins with an answer, once alfworld is imported. Requests:
 
 - ``{"load": path}``: a game from its start.
 - ``{"step": action}``: an action.
-- ``{"fork": true}``, with a socket: a copy of this process that talks over that socket. The engine's state lives in a C library that
-  cannot copy it; the operating system can.
+- ``{"fork": true}``, with a socket: a copy of this process that talks over that socket. The engine's state lives in a C
+  library that cannot copy it; the operating system can.
 
-Answers have ``observation``, ``won`` and ``admissible``; that of a fork ``pid``; a failure ``error``. The process ends when its socket is
-closed. It has one thread, without which a fork would not be safe. Nothing of this repository is imported: the interpreter need not have it.
+Answers have ``observation``, ``won`` and ``admissible``; that of a fork ``pid``; a failure ``error``. The process ends
+when its socket is closed. It has one thread, without which a fork would not be safe. Nothing of this repository is
+imported: the interpreter need not have it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ def serve(channel: socket.socket) -> None:
         return send(channel, {"error": str(error)})
 
     def answer(state: Any) -> dict[str, Any]:
-        return {"observation": state.feedback, "won": bool(state["won"]), "admissible": list(state["admissible_commands"])}
+        return {
+            "observation": state.feedback,
+            "won": bool(state["won"]),
+            "admissible": list(state["admissible_commands"]),
+        }
 
     send(channel, {})
     game: Any = None

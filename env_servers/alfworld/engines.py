@@ -1,9 +1,9 @@
 """Engine processes, kept at the positions where they are likely to be needed again.
 
-A *position* is a game and the actions taken in it. A step from a position forks the engine that is kept there (4-40 ms) and moves the copy,
-which is then kept at the new position. Without an engine there, the nearest one before it is forked and the missing actions are replayed,
-each observation checked; without any, the game is loaded (0.5-3 s). The least recently used engines are ended, so their number is bounded
-and no state is ever lost: sessions are data.
+A *position* is a game and the actions taken in it. A step from a position forks the engine that is kept there (4-40 ms)
+and moves the copy, which is then kept at the new position. Without an engine there, the nearest one before it is forked
+and the missing actions are replayed, each observation checked; without any, the game is loaded (0.5-3 s). The least
+recently used engines are ended, so their number is bounded and no state is ever lost: sessions are data.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Engine:
         environ = {**os.environ, "ALFWORLD_DATA": str(data)}
         with far:
             try:
-                child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environ, pass_fds=[far.fileno()])
+                child = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environ, pass_fds=[far.fileno()]
+                )
             except OSError as error:
                 near.close()
                 raise EngineFailed(f"{python} cannot be run: {error}") from error
@@ -154,7 +156,10 @@ class Engines:
         engine, before = self._reach(game, actions)
         if before.digest != digest:
             engine.close()
-            raise EngineFailed(f"{game}: a replay of {len(actions)} actions differs from before; another game file, or another version?")
+            raise EngineFailed(
+                f"{game}: a replay of {len(actions)} actions differs from before; another game file, or another "
+                "version?"
+            )
         answer = engine.step(action, digest)
         self._keep(after, engine, answer)
         return answer

@@ -1,13 +1,17 @@
-"""ALFWorld: the real text games (packages ``alfworld`` 0.4 and ``textworld``), played from the user's copy of the games.
+"""ALFWorld: the real text games (packages ``alfworld`` 0.4 and ``textworld``), played from the user's copy of the
+games.
 
-Ids are paths under the games' folder, ``valid_unseen/pick_cool_then_place_in_recep-Apple-None-Microwave-10/trial_T2019..``; the splits are
-ALFWorld's own, 3,553 / 140 / 134 games. With AgentGym's mapping files there are ``agentgym/N`` too, in splits of their own. (AgentGym's 200
-evaluation games come from the folder ``valid_train``; whether one of them is a training game too, the label ``game`` tells.)
+Ids are paths under the games' folder,
+``valid_unseen/pick_cool_then_place_in_recep-Apple-None-Microwave-10/trial_T2019..``; the splits are ALFWorld's own,
+3,553 / 140 / 134 games. With AgentGym's mapping files there are ``agentgym/N`` too, in splits of their own. (AgentGym's
+200 evaluation games come from the folder ``valid_train``; whether one of them is a training game too, the label
+``game`` tells.)
 
-The engine is heavy (100 MB, 25-150 ms a step, 0.5-3 s to load a game) and needs its own packages, so it runs in processes of its own, under
-an interpreter of the user's choice (`engine`, `engines`); this package needs nothing beyond the core. A state is data: the actions taken.
-A fork costs nothing itself; the next step of either side forks an engine process (4-40 ms), or replays the actions if none is kept there.
-For search on many states at once use `env_servers.household`, which plays the same files ten thousand times faster.
+The engine is heavy (100 MB, 25-150 ms a step, 0.5-3 s to load a game) and needs its own packages, so it runs in
+processes of its own, under an interpreter of the user's choice (`engine`, `engines`); this package needs nothing beyond
+the core. A state is data: the actions taken. A fork costs nothing itself; the next step of either side forks an engine
+process (4-40 ms), or replays the actions if none is kept there. For search on many states at once use
+`env_servers.household`, which plays the same files ten thousand times faster.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ from env_servers.protocol import EnvironmentSpec, Split
 
 PYTHON_ENV = "ALFWORLD_PYTHON"
 INSTALL = (
-    f"python -m venv FOLDER && FOLDER/bin/pip install alfworld==0.4.2 (builds for some minutes), and name FOLDER/bin/python in {PYTHON_ENV}"
+    "python -m venv FOLDER && FOLDER/bin/pip install alfworld==0.4.2 (builds for some minutes), and name "
+    f"FOLDER/bin/python in {PYTHON_ENV}"
 )
 NOTHING_HAPPENS = "Nothing happens."
 #: Longest demonstration that the expert tries; the search of a large kitchen can be long.
@@ -180,7 +185,8 @@ class Alfworld(Environment[AlfworldState]):
 
 
 def _worded(action: str, admissible: tuple[str, ...]) -> str | None:
-    """The admissible action that is meant. Games made before 0.4 say ``put X in/on Y`` where later ones say ``move X to Y``."""
+    """The admissible action that is meant.
+    Games made before 0.4 say ``put X in/on Y`` where later ones say ``move X to Y``."""
     action = " ".join(action.lower().split())
     if match := _PUT.fullmatch(action):
         wordings = (f"move {match[1]} to {match[2]}", f"put {match[1]} in/on {match[2]}")

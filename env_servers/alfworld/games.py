@@ -32,7 +32,8 @@ class Games:
     """The games under a folder. Ids are their paths, ``valid_unseen/pick_cool_..-Apple-None-Microwave-10/trial_..``.
 
     Args:
-        mappings: AgentGym's ``mappings_train.json`` and ``mappings_test.json`` lie in this folder; adds its ids, ``agentgym/N``.
+        mappings: AgentGym's ``mappings_train.json`` and ``mappings_test.json`` lie in this folder; adds its ids,
+            ``agentgym/N``.
 
     Raises:
         RuntimeError: There are no games; says how to get them.
@@ -68,7 +69,8 @@ class Games:
 
     @cached_property
     def _official(self) -> dict[str, list[TaskInfo]]:
-        """ALFWorld's own rules: no movable receptacles, nothing sliced, and marked as solvable. 3,553, 140 and 134 games."""
+        """ALFWorld's own rules: no movable receptacles, nothing sliced, and marked as solvable.
+        3,553, 140 and 134 games."""
         return {
             name: [
                 TaskInfo(task, labels(task))
@@ -93,7 +95,9 @@ def _read_mappings(folder: Path) -> dict[str, dict[str, str]]:
         file = folder / f"mappings_{split.removeprefix('agentgym_')}.json"
         try:
             rows = json.loads(file.read_text(encoding="utf-8"))
-            found[split] = {f"agentgym/{row['item_id']}": f"{games}/{row['task_type']}/{row['task_id']}" for row in rows}
+            found[split] = {
+                f"agentgym/{row['item_id']}": f"{games}/{row['task_type']}/{row['task_id']}" for row in rows
+            }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file} is not AgentGym's mapping of ids to games: {error!r}") from error
     return found

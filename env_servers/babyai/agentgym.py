@@ -1,5 +1,5 @@
-"""AgentGym's dialect of BabyAI: observations end with the available actions, ``score`` is the reward so far, errors as answers. Not kept:
-``/render``, for there are no pictures here."""
+"""AgentGym's dialect of BabyAI: observations end with the available actions, ``score`` is the reward so far, errors as
+answers. Not kept: ``/render``, for there are no pictures here."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def routes(games: Games) -> APIRouter:
     @errors_as_answers
     async def reset(body: DataBody) -> Any:
         session = await games.reset(body.id, body.data_idx or 0)
-        return {"id": body.id, "observation": session.last.observation, "reward": 0, "score": 0, "deleted": False, "done": False}
+        return {
+            "id": body.id,
+            "observation": session.last.observation,
+            "reward": 0,
+            "score": 0,
+            "deleted": False,
+            "done": False,
+        }
 
     return found

@@ -1,22 +1,23 @@
 """BabyAI: rooms, doors, keys, balls and boxes on a grid, and a mission in words.
 
-minigrid generates the levels; the text, the actions and their expansion into primitive moves follow AgentGym's. An episode ends when
-the mission is accomplished, with the level's own reward 1 - 0.9 * moves / max_moves (moves are primitive: a turn, a step, ...), when it
-has failed, or after the level's ``max_moves``, both with 0.
+minigrid generates the levels; the text, the actions and their expansion into primitive moves follow AgentGym's. An
+episode ends when the mission is accomplished, with the level's own reward 1 - 0.9 * moves / max_moves (moves are
+primitive: a turn, a step, ...), when it has failed, or after the level's ``max_moves``, both with 0.
 
 Tasks are a level (`levels.LEVELS`) and a seed of minigrid's generator:
 
 - ``agentgym/N``: AgentGym's numbering, level N mod 40 + 1 with seed N div 40.
-- ``LEVEL@SEED``: ours, such as ``GoToRedBall@1000``. The seeds of ``train``, ``dev`` and ``test`` are disjoint, and none of them is one of
-  AgentGym's.
+- ``LEVEL@SEED``: ours, such as ``GoToRedBall@1000``. The seeds of ``train``, ``dev`` and ``test`` are disjoint, and
+  none of them is one of AgentGym's.
 
-Both kinds carry the label ``problem``. Three levels are so small that two seeds may pose the same problem; there the label tells the
-problems apart and not the seeds, and our splits have each problem once.
+Both kinds carry the label ``problem``. Three levels are so small that two seeds may pose the same problem; there the
+label tells the problems apart and not the seeds, and our splits have each problem once.
 
-Faults of AgentGym's server that are not repeated: an end with a reward of at most 0.5 is undone and the score adds up over steps; the
-level's move limit is ignored; an action goes on after the move that ended the episode; "then" and "after you" in a mission read "and";
-pick-up numbers skip what cannot be reached and so name another object than the text; ways lead through closed doors; "move forward" and
-"drop" are offered where they cannot work, "toggle" not in front of a box, so that KeyInBox cannot be solved.
+Faults of AgentGym's server that are not repeated: an end with a reward of at most 0.5 is undone and the score adds up
+over steps; the level's move limit is ignored; an action goes on after the move that ended the episode; "then" and
+"after you" in a mission read "and"; pick-up numbers skip what cannot be reached and so name another object than the
+text; ways lead through closed doors; "move forward" and "drop" are offered where they cannot work, "toggle" not in
+front of a box, so that KeyInBox cannot be solved.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from env_servers.babyai.scene import Scene, normalise, refusal
 from env_servers.babyai.world import World
 from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, UnknownTask
 
-#: First seed and number of seeds for each level; a problem that comes twice is left to the split that is first here. AgentGym's seeds
-#: end at 50.
+#: First seed and number of seeds for each level; a problem that comes twice is left to the split that is first here.
+#: AgentGym's seeds end at 50.
 SEEDS = {"test": (3000, 5), "dev": (2000, 5), "train": (1000, 40)}
 #: AgentGym's tasks are of these levels (its numbers, from 1), as third-party code that uses its lists states.
 AGENTGYM_LEVELS = frozenset({*range(1, 12), 19, 20, 21, 30, 31, 33, 36})
-#: data_idx of AgentGym's tasks. The lists themselves are not at hand: these ranges give exactly the published 810 and 90 tasks.
+#: data_idx of AgentGym's tasks. The lists themselves are not at hand: these ranges give exactly the published 810 and
+#: 90 tasks.
 AGENTGYM_RANGES = {"agentgym_train": range(1800), "agentgym_test": range(1804, 2004)}
 
 
@@ -54,7 +56,8 @@ class BabyAIState:
 
 
 class BabyAI(Environment[BabyAIState]):
-    """The environment. Not ``fast``: to generate a level takes 2 ms on average and now and then ten times that; all else is.
+    """The environment.
+    Not ``fast``: to generate a level takes 2 ms on average and now and then ten times that; all else is.
 
     Raises:
         RuntimeError: minigrid is not installed.
@@ -100,7 +103,9 @@ class BabyAI(Environment[BabyAIState]):
             return level.name, seed
         if (match := re.fullmatch(r"(\w+)@([0-9]{1,9})", task_id)) and match[1] in BY_NAME:
             return match[1], int(match[2])
-        raise UnknownTask(f"BabyAI has no task {task_id!r}; ids look like 'GoToRedBall@1000' or 'agentgym/17' (see /splits)")
+        raise UnknownTask(
+            f"BabyAI has no task {task_id!r}; ids look like 'GoToRedBall@1000' or 'agentgym/17' (see /splits)"
+        )
 
     # the state machine ------------------------------------------------------------------------------------------------
 

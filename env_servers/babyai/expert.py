@@ -1,7 +1,8 @@
 """BabyAI's expert: minigrid's bot, its primitive moves gathered into our actions.
 
-The bot plays the whole episode first. Then, from each state on, the action is taken that leads furthest along the bot's way: into the
-latest state of that way, or straight to the end of the mission. What the bot was after at that point becomes the thought.
+The bot plays the whole episode first. Then, from each state on, the action is taken that leads furthest along the bot's
+way: into the latest state of that way, or straight to the end of the mission. What the bot was after at that point
+becomes the thought.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def demonstrate(name: str, seed: int) -> list[ExpertStep] | None:
 
 
 def _outcomes(world: World, way: dict[tuple, int], end: int) -> Iterator[tuple[int, int, str, World]]:
-    """For each action that leads back on the bot's way: where on it, minus its number of moves, the action, the world after it."""
+    """For each action that leads back on the bot's way: where on it, minus its number of moves, the action, the world
+    after it."""
     for action, moves in Scene.of(world).actions.items():
         after, reward = world.copy(), 0.0
         for move in moves:
@@ -103,13 +105,15 @@ def _play(environment: Any) -> Iterator[tuple[int, str]]:
     yield from _errands(environment)
     bot = BabyAIBot(environment)
     if environment.carrying is not None:
-        # Only "put next to" levels start so, with what is to be moved: the bot's plan goes on after its going there and picking it up.
+        # Only "put next to" levels start so, with what is to be moved: the bot's plan goes on after its going there and
+        # picking it up.
         del bot.stack[2:]
     yield from _follow(bot, environment)
 
 
 def _errands(environment: Any) -> Iterator[tuple[int, str]]:
-    """Subgoals that the bot cannot find by itself and has to be given: keys in boxes, and keys behind other locked doors."""
+    """Subgoals that the bot cannot find by itself and has to be given: keys in boxes, and keys behind other locked
+    doors."""
     from minigrid.envs.babyai.core.verifier import ObjDesc
     from minigrid.utils.baby_ai_bot import BabyAIBot, GoNextToSubgoal, OpenSubgoal
 
@@ -156,7 +160,11 @@ def _purpose(bot: Any, environment: Any) -> str:
     if isinstance(goal, GoNextToSubgoal):
         target = _target(goal.datum, environment)
         if isinstance(following, DropSubgoal):
-            aim = f"put {carried} next to {target}" if goal.reason == "PutNext" else f"put {carried} where it is not in the way"
+            aim = (
+                f"put {carried} next to {target}"
+                if goal.reason == "PutNext"
+                else f"put {carried} where it is not in the way"
+            )
         elif isinstance(following, PickupSubgoal):
             aim = f"pick up {target}"
         elif isinstance(following, OpenSubgoal):

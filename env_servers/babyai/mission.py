@@ -1,7 +1,7 @@
 """One fault of minigrid's missions, mended (minigrid 3.2.0, `envs/babyai/core/verifier.py`).
 
-There, the move that accomplishes the first part of "then" can fail the second, so that the level OpenDoorsOrderN4Debug cannot be won when
-it names two doors. Here the second part is failed by later moves alone.
+There, the move that accomplishes the first part of "then" can fail the second, so that the level OpenDoorsOrderN4Debug
+cannot be won when it names two doors. Here the second part is failed by later moves alone.
 """
 
 from __future__ import annotations

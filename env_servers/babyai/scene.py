@@ -1,8 +1,9 @@
 """The agent's view in words, and the actions available in it.
 
-The agent sees a square of 7 by 7 cells: its own row, six rows ahead, three cells to either side; walls and doors that are not open hide
-what is behind them. Things in sight are numbered by name, nearest first ("red ball 1", "red ball 2"), anew in each observation. An action
-such as "go to red ball 1" stands for the shortest sequence of primitive moves over cells that are in sight and free.
+The agent sees a square of 7 by 7 cells: its own row, six rows ahead, three cells to either side; walls and doors that
+are not open hide what is behind them. Things in sight are numbered by name, nearest first ("red ball 1", "red ball 2"),
+anew in each observation. An action such as "go to red ball 1" stands for the shortest sequence of primitive moves over
+cells that are in sight and free.
 """
 
 from __future__ import annotations
@@ -58,21 +59,28 @@ class Scene:
 
     def describe(self, world: World) -> str:
         """The observation, without the list of actions."""
-        parts = ["In front of you in this room, you can see several objects:" if self.sightings else "You see no objects."]
+        parts = [
+            "In front of you in this room, you can see several objects:" if self.sightings else "You see no objects."
+        ]
         parts += [f"There is a {seen.label} {_where(seen)}." for seen in self.sightings]
         parts.append("The room has walls around you.")
         if self.barrier is not None:
             kind, steps = self.barrier
             parts.append(f"You are facing a {kind} {steps} steps away.")
         carried = world.env.carrying
-        parts.append("You are not carrying anything." if carried is None else f"You are carrying a {carried.color} {carried.type}.")
+        parts.append(
+            "You are not carrying anything."
+            if carried is None
+            else f"You are carrying a {carried.color} {carried.type}."
+        )
         return " ".join(parts)
 
 
 def look(world: World) -> dict[tuple[int, int], int]:
     """The cells in sight: (steps ahead, steps to the right) -> cell, the agent's own cell included.
 
-    Sight spreads from the agent row by row, to either side and then ahead and diagonally ahead, through every cell that is not opaque.
+    Sight spreads from the agent row by row, to either side and then ahead and diagonally ahead, through every cell that
+    is not opaque.
     """
     width, height = world.env.width, world.env.height
     y, x = divmod(world.position, width)
@@ -99,7 +107,8 @@ def look(world: World) -> dict[tuple[int, int], int]:
 
 
 def paths(world: World, visible: set[int]) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
-    """Shortest sequences of moves over free cells in sight: to stand before each cell and face it, and to stand on it."""
+    """Shortest sequences of moves over free cells in sight: to stand before each cell and face it, and to stand on
+    it."""
     facing: dict[int, tuple[int, ...]] = {}
     standing: dict[int, tuple[int, ...]] = {}
     free = {cell for cell in visible if world.passable(cell)}
@@ -138,7 +147,11 @@ def refusal(scene: Scene, world: World, action: str) -> str:
     if action == "move forward":
         return "Something is in the way: you cannot move forward."
     if action == "drop":
-        return "You are not carrying anything." if world.env.carrying is None else "There is no free floor in front of you to drop it on."
+        return (
+            "You are not carrying anything."
+            if world.env.carrying is None
+            else "There is no free floor in front of you to drop it on."
+        )
     if action == "toggle":
         return "There is nothing in front of you that you can open or close."
     return "No such action. Choose one of the available actions."
@@ -164,7 +177,9 @@ def _refusal(world: World, verb: str, seen: Sighting) -> str:
 
 
 def _sightings(world: World, visible: dict[tuple[int, int], int]) -> tuple[Sighting, ...]:
-    order = sorted((ahead + abs(right), -ahead, right, cell) for (ahead, right), cell in visible.items() if world.thing(cell))
+    order = sorted(
+        (ahead + abs(right), -ahead, right, cell) for (ahead, right), cell in visible.items() if world.thing(cell)
+    )
     count: dict[str, int] = {}
     found = []
     for distance, behind, right, cell in order:
@@ -189,7 +204,10 @@ def _barrier(world: World, visible: dict[tuple[int, int], int]) -> tuple[str, in
 def _where(seen: Sighting) -> str:
     if seen.right == 0:
         return f"right in front of you {seen.ahead} steps away"
-    return f"{seen.ahead} steps in front of you and {abs(seen.right)} steps to your {'right' if seen.right > 0 else 'left'}"
+    return (
+        f"{seen.ahead} steps in front of you and {abs(seen.right)} steps to your "
+        f"{'right' if seen.right > 0 else 'left'}"
+    )
 
 
 def _actions(world: World, sightings: tuple[Sighting, ...], visible: set[int]) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """A level as minigrid plays it, and what the text says of it.
 
-minigrid generates the levels and plays them, missions included. A copy is its environment, pickled and read back: 5 to 12 KB, under a
-millisecond.
+minigrid generates the levels and plays them, missions included. A copy is its environment, pickled and read back: 5 to
+12 KB, under a millisecond.
 
 A cell is the number ``y * width + x``, with y downwards. Directions are 0 right, 1 down, 2 left, 3 up.
 """
@@ -77,8 +77,8 @@ class World:
     def move(self, move: int) -> float:
         """Carries out one primitive move, possible or not, and returns its reward.
 
-        The reward is 1 - 0.9 * moves / max_moves when the mission is accomplished and 0 otherwise. The episode ends then, when the
-        mission has failed (some missions forbid moves), and after ``max_moves``.
+        The reward is 1 - 0.9 * moves / max_moves when the mission is accomplished and 0 otherwise. The episode ends
+        then, when the mission has failed (some missions forbid moves), and after ``max_moves``.
         """
         _, reward, terminated, truncated, _ = self.env.step(move)
         self.moves += str(move)
@@ -87,7 +87,11 @@ class World:
 
     def fingerprint(self) -> tuple:
         """All that matters for what can happen next, except the number of moves."""
-        cells = tuple((cell, _known(thing)) for cell, thing in enumerate(self.env.grid.grid) if thing is not None and thing.type != "wall")
+        cells = tuple(
+            (cell, _known(thing))
+            for cell, thing in enumerate(self.env.grid.grid)
+            if thing is not None and thing.type != "wall"
+        )
         return self.position, int(self.env.agent_dir), _known(self.env.carrying), cells, _progress(self.env.instrs)
 
 
@@ -104,7 +108,8 @@ def _known(thing: Any) -> tuple | None:
 
 
 def _progress(mission: Any) -> tuple:
-    """How far a mission of minigrid's is: which parts are done, where its objects count as lying, what was carried before."""
+    """How far a mission of minigrid's is: which parts are done, where its objects count as lying, what was carried
+    before."""
     if hasattr(mission, "instr_a"):
         parts = (mission.a_done or "continue", mission.b_done or "continue")
         return getattr(mission, "begun", parts), _progress(mission.instr_a), _progress(mission.instr_b)

@@ -41,13 +41,17 @@ def suggestions(subject: Subject) -> str:
         live = subject.server.open(task)
         suggested = live.actions()
         listed.append((live, suggested))
-        require(suggested == live.actions(), f"task {task!r}: the same state suggests other actions, or in another order")
+        require(
+            suggested == live.actions(), f"task {task!r}: the same state suggests other actions, or in another order"
+        )
         require(len(set(suggested)) == len(suggested), f"task {task!r}: an action is suggested twice")
         unusable = [a for a in suggested if not 0 < len(a) <= MAX_ACTION_CHARS]
         require(not unusable, f"task {task!r}: suggestions that cannot be sent: {unusable[:3]!r}")
         if suggested:
             answers = _try_all(live, suggested[:MAX_TRIED])
-            require(any(a.valid for a in answers), f"task {task!r}: none of the first {len(answers)} suggestions is valid")
+            require(
+                any(a.valid for a in answers), f"task {task!r}: none of the first {len(answers)} suggestions is valid"
+            )
             tried += len(answers)
     for task, (live, suggested) in zip(subject.sample(), listed, strict=True):
         require(suggested == live.actions(), f"task {task!r}: a session suggests other actions once others are open")
@@ -74,7 +78,8 @@ def expert(subject: Subject) -> str:
             require(answer.valid, f"{at}: answered as not valid: {answer.observation[:200]!r}")
         require(
             _won(live.last, spec),
-            f"task {task!r}: the expert ends with {shown(live.last)}, success is a scaled reward of {spec.reward.success}",
+            f"task {task!r}: the expert ends with {shown(live.last)}, success is a scaled reward of "
+            f"{spec.reward.success}",
         )
         demonstrated += 1
     if not demonstrated:
@@ -128,7 +133,9 @@ def damaged_snapshots(subject: Subject) -> str:
         for value in (None, -1, "x", [], {}, [[]], 1e308, True):
             state = {**stored["state"], key: value}
             tried += _survives(server, f"state with {key} = {value!r}", {**stored, "state": state})
-        _survives(server, f"state without {key}", {**stored, "state": {k: v for k, v in stored["state"].items() if k != key}})
+        _survives(
+            server, f"state without {key}", {**stored, "state": {k: v for k, v in stored["state"].items() if k != key}}
+        )
     return f"{tried} damaged states tried"
 
 

@@ -13,7 +13,8 @@ LEAST_REPEATED = 0.5
 
 
 class Comparison:
-    """Compares answers: each must be the same, to the letter. Of a spec that says ``deterministic: false``, most must."""
+    """Compares answers: each must be the same, to the letter.
+    Of a spec that says ``deterministic: false``, most must."""
 
     def __init__(self, subject: Subject) -> None:
         self._exact = subject.spec.deterministic
@@ -29,8 +30,12 @@ class Comparison:
 
     def verdict(self) -> str:
         enough = self.same >= LEAST_REPEATED * self.compared
-        require(enough, f"only {self.same} of {self.compared} answers were repeated; even chance should not change so many")
-        return f"{self.compared} answers compared" + ("" if self._exact else f", {self.same} the same (not deterministic, it says)")
+        require(
+            enough, f"only {self.same} of {self.compared} answers were repeated; even chance should not change so many"
+        )
+        return f"{self.compared} answers compared" + (
+            "" if self._exact else f", {self.same} the same (not deterministic, it says)"
+        )
 
 
 def where(play: Play, index: int, what: str) -> str:
@@ -43,7 +48,9 @@ def shown(observed: ObservedState) -> str:
     instead = f", carried out {observed.executed!r}" if observed.executed else ""
     cut = "..." if len(text) > 200 else ""
     scores = "".join(f", {name} {score:g}" for name, score in observed.scores.items())
-    facts = f"reward {observed.reward:g}, done {observed.done}, valid {observed.valid}, {observed.status}{scores}{instead}"
+    facts = (
+        f"reward {observed.reward:g}, done {observed.done}, valid {observed.valid}, {observed.status}{scores}{instead}"
+    )
     return f"{text[:200]!r}{cut} ({facts})"
 
 

@@ -34,12 +34,17 @@ def splits(subject: Subject) -> str:
         require(bool(ids), f"split {name!r} is empty")
         require(len(set(ids)) == len(ids), f"split {name!r} lists a task twice: {_twice(ids)}")
         long = [i for i in ids if not 0 < len(i) <= MAX_TASK_ID]
-        require(not long, f"split {name!r} has ids that are empty or longer than {MAX_TASK_ID} characters: {long[:LISTED]}")
+        require(
+            not long, f"split {name!r} has ids that are empty or longer than {MAX_TASK_ID} characters: {long[:LISTED]}"
+        )
         if identity := subject.spec.identity:
             without = [task.id for task in tasks if identity not in task.labels]
             require(not without, f"tasks of {name!r} lack the identity label {identity!r}: {without[:LISTED]}")
         if subject.second is not None:
-            require(subject.second.split(name) == tasks, f"another process lists split {name!r} in another order or with other tasks")
+            require(
+                subject.second.split(name) == tasks,
+                f"another process lists split {name!r} in another order or with other tasks",
+            )
         counts.append(f"{name} {len(ids)}")
     return ", ".join(counts) + ("" if subject.second else "; not compared with another process")
 
@@ -53,19 +58,26 @@ def no_common_task(subject: Subject) -> str:
 
 
 def no_common_problem(subject: Subject) -> str:
-    """Looks for a training split without common problems for each held-out split: an environment may have several families of splits."""
+    """Looks for a training split without common problems for each held-out split: an environment may have several
+    families of splits."""
     identity = subject.spec.identity
     if not identity:
         raise NotApplicable("the specification names no identity label: each id is a problem of its own")
     train, held_out = _sides(subject)
-    problems = {name: {task.labels.get(identity) for task in subject.server.split(name)} for name in subject.spec.splits}
+    problems = {
+        name: {task.labels.get(identity) for task in subject.server.split(name)} for name in subject.spec.splits
+    }
     pairs = []
     for b in held_out:
         common = {a: problems[a] & problems[b] for a in train}
         safe = [a for a in train if not common[a]]
         shared = ", ".join(f"{len(common[a])} with {a!r}" for a in train if common[a])
-        require(bool(safe), f"no training split is safe beside held-out {b!r}: it shares problems ({identity}): {shared}")
-        pairs.append(f"{b} beside {' or '.join(safe)}" + (f" (not {', '.join(a for a in train if common[a])})" if shared else ""))
+        require(
+            bool(safe), f"no training split is safe beside held-out {b!r}: it shares problems ({identity}): {shared}"
+        )
+        pairs.append(
+            f"{b} beside {' or '.join(safe)}" + (f" (not {', '.join(a for a in train if common[a])})" if shared else "")
+        )
     return "; ".join(pairs)
 
 

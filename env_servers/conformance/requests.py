@@ -15,7 +15,10 @@ GUARDED = [
     ("GET", "/v1/spec"),
     ("GET", "/v1/splits/train"),
     ("GET", "/v1/expert?task=x"),
-    *(("POST", f"/v1/{name}") for name in ("open", "step", "expand", "fork", "actions", "snapshot", "restore", "close", "nowhere")),
+    *(
+        ("POST", f"/v1/{name}")
+        for name in ("open", "step", "expand", "fork", "actions", "snapshot", "restore", "close", "nowhere")
+    ),
 ]
 
 
@@ -29,7 +32,9 @@ def token(subject: Subject) -> str:
                 headers = {} if wrong is None else {"Authorization": wrong}
                 why = f"{method} {path} with {'no' if wrong is None else 'a wrong'} token"
                 server.refuses(why, (401,), stranger.request(method, path, headers=headers))
-        require(stranger.get("/health").status_code == 200, "/health asks for a token, which a supervisor does not have")
+        require(
+            stranger.get("/health").status_code == 200, "/health asks for a token, which a supervisor does not have"
+        )
     return f"{len(GUARDED)} endpoints"
 
 
@@ -37,7 +42,11 @@ def unknown_names(subject: Subject) -> str:
     server = subject.server
     for task in ("", "nothing", "../../etc/passwd", "\n", "agentgym/x", "x" * 256, "\u202e"):
         server.refuses(f"the unknown task {task[:20]!r}", (404,), server.http.post("/v1/open", json={"task": task}))
-        server.refuses(f"an expert for the unknown task {task[:20]!r}", (404,), server.http.get("/v1/expert", params={"task": task}))
+        server.refuses(
+            f"an expert for the unknown task {task[:20]!r}",
+            (404,),
+            server.http.get("/v1/expert", params={"task": task}),
+        )
     for split in ("nothing", "%00", "%ff"):
         server.refuses(f"the unknown split {split!r}", (404,), server.http.get(f"/v1/splits/{split}"))
     return "7 tasks and 3 splits that there are not"

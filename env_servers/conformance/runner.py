@@ -46,8 +46,8 @@ def run(
     """All checks against the server at ``url``.
 
     Args:
-        second_url: Another process that serves the same environment with the same options and token: what must not depend on the
-            process is then checked across both.
+        second_url: Another process that serves the same environment with the same options and token: what must not
+            depend on the process is then checked across both.
         report: Told of each check when it is over.
     """
     effort = effort or Effort()

@@ -54,7 +54,9 @@ class Server:
         return self._splits[name]
 
     def expert(self, task: str) -> list[tuple[str, str]] | None:
-        return _read(self.http.get("/v1/expert", params={"task": task}, timeout=wire.EXPERT_TIMEOUT_S), wire.ExpertResponse).steps
+        return _read(
+            self.http.get("/v1/expert", params={"task": task}, timeout=wire.EXPERT_TIMEOUT_S), wire.ExpertResponse
+        ).steps
 
     def health(self) -> wire.Health:
         return self.get("/health", wire.Health)
@@ -129,7 +131,10 @@ class Live:
 
     def expand(self, actions: list[str]) -> list[Live]:
         answer = self.server.post("/v1/expand", {"session": self.id, "actions": actions}, wire.ExpandResponse)
-        require(len(answer.children) == len(actions), f"{len(actions)} actions were answered with {len(answer.children)} children")
+        require(
+            len(answer.children) == len(actions),
+            f"{len(actions)} actions were answered with {len(answer.children)} children",
+        )
         return [self.server.adopt(child, self.steps + 1) for child in answer.children]
 
     def actions(self) -> list[str]:
@@ -150,7 +155,9 @@ def require(condition: bool, otherwise: str) -> None:
 def _read(response: httpx.Response, model: type[Answer]) -> Answer:
     request = response.request
     asked = f"{request.method} {request.url.path} {request.content[:MAX_QUOTED].decode('utf-8', 'replace')}".rstrip()
-    require(response.status_code == 200, f"{asked}: expected 200, got {response.status_code} {response.text[:MAX_QUOTED]}")
+    require(
+        response.status_code == 200, f"{asked}: expected 200, got {response.status_code} {response.text[:MAX_QUOTED]}"
+    )
     try:
         return model.model_validate_json(response.content)
     except ValidationError as error:

@@ -33,14 +33,18 @@ def isolation(subject: Subject) -> str:
 
 
 def repetition(subject: Subject) -> str:
-    """The client may not have seen an answer, and asks again: it must get the same one, and the state must not move twice."""
+    """The client may not have seen an answer, and asks again: it must get the same one, and the state must not move
+    twice."""
     server, play = subject.server, _long_play(subject)
     live, other = server.open(play.task), server.open(play.task)
     same = Comparison(subject)
     body = {"session": live.id, "action": play.actions[0], "index": 0}
     first = live.step(play.actions[0])
     again = server.http.post("/v1/step", json=body)
-    require(again.status_code == 200, f"a step sent again, with its index, is answered with {again.status_code} {again.text[:200]}")
+    require(
+        again.status_code == 200,
+        f"a step sent again, with its index, is answered with {again.status_code} {again.text[:200]}",
+    )
     repeated = ObservedState.model_validate_json(again.content)
     require(repeated == first, f"a step sent again is answered with {repeated}, at first it was {first}")
     other.step(play.actions[0])
@@ -66,7 +70,10 @@ def closing(subject: Subject) -> str:
     deadline = time.monotonic() + SETTLE_S
     while (now := server.health().sessions) > before:
         if time.monotonic() > deadline:
-            raise Broken(f"{before} sessions were open before, {now} after all were closed (check again if others use this server)")
+            raise Broken(
+                f"{before} sessions were open before, {now} after all were closed (check again if others use this "
+                "server)"
+            )
         time.sleep(0.05)
     return f"{len(sessions)} sessions closed"
 
@@ -82,20 +89,35 @@ def ends(subject: Subject) -> str:
     restored = server.restore(live.snapshot())
     require(restored.last.done, "the snapshot of an ended episode is restored as one that goes on")
     scores = restored.last.scores
-    require(scores == live.last.scores, f"an ended episode with the scores {live.last.scores} is restored with {scores}")
-    server.refuses("a step after the end, restored", (409,), server.http.post("/v1/step", json={"session": restored.id, "action": "x"}))
+    require(
+        scores == live.last.scores, f"an ended episode with the scores {live.last.scores} is restored with {scores}"
+    )
+    server.refuses(
+        "a step after the end, restored",
+        (409,),
+        server.http.post("/v1/step", json={"session": restored.id, "action": "x"}),
+    )
     return f"ended with {live.last.observation[:60]!r}"
 
 
 def foreign_ids(subject: Subject) -> str:
     server = subject.server
     epoch = server.health().epoch
-    ids = {"an id of another start of the server": (f"0{epoch}x.{'x' * 22}", 410), "an id that was never given out": (f"{epoch}.x", 404)}
+    ids = {
+        "an id of another start of the server": (f"0{epoch}x.{'x' * 22}", 410),
+        "an id that was never given out": (f"{epoch}.x", 404),
+    }
     if subject.second is not None:
         theirs = subject.second.open(subject.sample()[0]).id
         ids["a session of another server"] = (theirs, 410)
     for why, (session, status) in ids.items():
-        for path, more in (("step", {"action": "xyzzy"}), ("fork", {}), ("expand", {"actions": ["x"]}), ("snapshot", {}), ("actions", {})):
+        for path, more in (
+            ("step", {"action": "xyzzy"}),
+            ("fork", {}),
+            ("expand", {"actions": ["x"]}),
+            ("snapshot", {}),
+            ("actions", {}),
+        ):
             response = server.http.post(f"/v1/{path}", json={"session": session, **more})
             server.refuses(f"{path} of {why}", (status,), response)
     return ", ".join(ids)
@@ -111,7 +133,10 @@ def _long_play(subject: Subject) -> Play:
 
 def _ended(subject: Subject) -> Live:
     for task in subject.sample():
-        scripts = [[action for _, action in subject.server.expert(task) or []], *(play.actions for play in subject.plays(task))]
+        scripts = [
+            [action for _, action in subject.server.expert(task) or []],
+            *(play.actions for play in subject.plays(task)),
+        ]
         for script in scripts:
             live = subject.server.open(task)
             for action in script:

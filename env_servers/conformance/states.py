@@ -35,7 +35,11 @@ def forks(subject: Subject) -> str:
             same(where(play, index, "a replay"), play.answers[index], live.step(action))
         for cut, fork in taken:
             for index in range(cut, len(play.actions)):
-                same(where(play, index, f"a fork after {cut} actions"), play.answers[index], fork.step(play.actions[index]))
+                same(
+                    where(play, index, f"a fork after {cut} actions"),
+                    play.answers[index],
+                    fork.step(play.actions[index]),
+                )
     return same.verdict()
 
 
@@ -72,7 +76,11 @@ def executed(subject: Subject) -> str:
         live = subject.server.open(play.task)
         for index, (action, answer) in enumerate(zip(play.actions, play.answers, strict=True)):
             carried_out = answer.executed or action
-            same(where(play, index, f"carried out as {carried_out!r}"), answer.model_copy(update={"executed": ""}), live.step(carried_out))
+            same(
+                where(play, index, f"carried out as {carried_out!r}"),
+                answer.model_copy(update={"executed": ""}),
+                live.step(carried_out),
+            )
     if not same.compared:
         raise NotApplicable("no action of a play was replaced by another")
     return same.verdict()
@@ -99,7 +107,9 @@ def snapshots(subject: Subject) -> str:
                 f"{json.dumps(stored)[:200]} and {json.dumps(again)[:200]}",
             )
             for index in range(half, len(play.actions)):
-                same(where(play, index, f"played on in {there}"), play.answers[index], restored.step(play.actions[index]))
+                same(
+                    where(play, index, f"played on in {there}"), play.answers[index], restored.step(play.actions[index])
+                )
     return same.verdict() + ("" if subject.second else "; not carried to another process")
 
 

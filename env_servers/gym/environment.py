@@ -1,19 +1,22 @@
 """Gymnasium: any registered environment whose actions and observations are text, or can be said in words.
 
 ``id`` names it (``FrozenLake-v1``), with a module to import before the colon where a package has to register it first
-(``my_package:MyGame-v0``), as ``gymnasium.make`` does; several ids make one environment of several games. The package must be installed
-for the interpreter that serves (``env.python``).
+(``my_package:MyGame-v0``), as ``gymnasium.make`` does; several ids make one environment of several games. The package
+must be installed for the interpreter that serves (``env.python``).
 
 - *Actions* are the agent's text where the space is ``Text``. Where it is ``Discrete``, ``actions`` names its numbers.
-- *Observations* are texts as they are. Of a dictionary, ``observation`` says which entries are read; ``render`` reads the picture that the
-  environment draws for a terminal, with its colours as marks, which is the default where it draws one and returns no text.
-- *Tasks* are a game and a seed, ``FrozenLake-v1@17``; ``train``, ``dev`` and ``test`` are ranges of seeds. Many environments begin alike
-  for many seeds: with ``distinct`` each opening is in one split only, and there once. All tasks are then opened once.
-- *Rewards* are added up over an episode (``returns: sum``), or the last one counts (``returns: last``). ``low`` and ``high`` are what an
-  episode can earn, ``success`` is the share of it from which it counts as solved.
+- *Observations* are texts as they are. Of a dictionary, ``observation`` says which entries are read; ``render`` reads
+  the picture that the environment draws for a terminal, with its colours as marks, which is the default where it draws
+  one and returns no text.
+- *Tasks* are a game and a seed, ``FrozenLake-v1@17``; ``train``, ``dev`` and ``test`` are ranges of seeds. Many
+  environments begin alike for many seeds: with ``distinct`` each opening is in one split only, and there once. All
+  tasks are then opened once.
+- *Rewards* are added up over an episode (``returns: sum``), or the last one counts (``returns: last``). ``low`` and
+  ``high`` are what an episode can earn, ``success`` is the share of it from which it counts as solved.
 
-A state is its seed and its actions. Copies are made by playing them again, and every observation must come again, to the letter: Gymnasium
-has no copies, and Python's deep copies of a foreign object need not be whole. ``live`` environments are kept open.
+A state is its seed and its actions. Copies are made by playing them again, and every observation must come again, to
+the letter: Gymnasium has no copies, and Python's deep copies of a foreign object need not be whole. ``live``
+environments are kept open.
 """
 
 from __future__ import annotations
@@ -104,7 +107,12 @@ class Gym(Environment[GymState]):
             raise ValueError(f"low = {low:g} must be below high = {high:g}, and success = {success:g} from 0 to 1")
         if live < 1 or step_limit < 0:
             raise ValueError(f"live = {live} must be at least 1, and step_limit = {step_limit} at least 0")
-        self._kwargs, self._suggestions, self._adds, self._distinct = dict(kwargs or {}), suggestions, returns == "sum", distinct
+        self._kwargs, self._suggestions, self._adds, self._distinct = (
+            dict(kwargs or {}),
+            suggestions,
+            returns == "sum",
+            distinct,
+        )
         self._seeds = seed_ranges(train, dev, test)
         self._ansi: set[str] = set()
         looked = {game: self._look(game, actions, observation) for game in self.games}
@@ -117,7 +125,11 @@ class Gym(Environment[GymState]):
     @classmethod
     def requirements(cls) -> list[Requirement]:
         present = importlib.util.find_spec("gymnasium") is not None
-        return [Requirement("gymnasium, beside the package that registers the environment", present, "pip install gymnasium")]
+        return [
+            Requirement(
+                "gymnasium, beside the package that registers the environment", present, "pip install gymnasium"
+            )
+        ]
 
     @cached_property
     def spec(self) -> EnvironmentSpec:
@@ -141,7 +153,11 @@ class Gym(Environment[GymState]):
         return list(self._distinct_tasks[name] if self._distinct else self._tasks(name))
 
     def _tasks(self, name: str) -> list[TaskInfo]:
-        return [TaskInfo(f"{game}@{seed}", {"game": game, "seed": seed}) for seed in self._seeds[name] for game in self.games]
+        return [
+            TaskInfo(f"{game}@{seed}", {"game": game, "seed": seed})
+            for seed in self._seeds[name]
+            for game in self.games
+        ]
 
     @cached_property
     def _distinct_tasks(self) -> dict[str, list[TaskInfo]]:
@@ -200,7 +216,11 @@ class Gym(Environment[GymState]):
         return replace(state)
 
     def snapshot(self, state: GymState) -> dict[str, Any]:
-        return {"task": f"{state.game}@{state.seed}", "opening": state.opening, "steps": [list(step) for step in state.steps]}
+        return {
+            "task": f"{state.game}@{state.seed}",
+            "opening": state.opening,
+            "steps": [list(step) for step in state.steps],
+        }
 
     def restore(self, data: dict[str, Any]) -> GymState:
         try:
@@ -232,7 +252,11 @@ class Gym(Environment[GymState]):
         """The words of a game, and Gymnasium's limit of its steps; 0 for none."""
         env = self._make(game)
         try:
-            if observation in ("", RENDER) and "ansi" in (env.metadata.get("render_modes") or ()) and "render_mode" not in self._kwargs:
+            if (
+                observation in ("", RENDER)
+                and "ansi" in (env.metadata.get("render_modes") or ())
+                and "render_mode" not in self._kwargs
+            ):
                 env.close()
                 self._ansi.add(game)
                 env = self._make(game)
@@ -279,7 +303,9 @@ class Gym(Environment[GymState]):
             _same(state, 0, state.opening, again.opening)
             for number, (action, recorded) in enumerate(state.steps, start=1):
                 if again.done:
-                    raise DidNotRepeat(f"{state.game}@{state.seed} ended after {number - 1} steps, and {len(state.steps)} are recorded")
+                    raise DidNotRepeat(
+                        f"{state.game}@{state.seed} ended after {number - 1} steps, and {len(state.steps)} are recorded"
+                    )
                 _same(state, number, recorded, self._move(again, env, action))
         except BaseException:  # whatever it raises, nobody else knows of it to close it
             env.close()
@@ -297,7 +323,9 @@ class DidNotRepeat(Exception):
 
 def _same(state: GymState, number: int, recorded: str, now: str) -> None:
     if recorded != now:
-        raise DidNotRepeat(f"{state.game}@{state.seed} did not repeat itself: action {number}, recorded {recorded!r}, now {now!r}")
+        raise DidNotRepeat(
+            f"{state.game}@{state.seed} did not repeat itself: action {number}, recorded {recorded!r}, now {now!r}"
+        )
 
 
 def _require_gymnasium() -> None:

@@ -12,7 +12,8 @@ class Live:
     One that is taken is out of reach for everybody else, so that none is closed while it steps.
 
     Args:
-        most: Those that are kept; of more, the one that was idle longest is closed, and its state is played again when it is needed.
+        most: Those that are kept; of more, the one that was idle longest is closed, and its state is played again when
+            it is needed.
     """
 
     def __init__(self, most: int) -> None:

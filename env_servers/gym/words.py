@@ -78,20 +78,38 @@ def words_of(name: str, env: Any, actions: Sequence[Any], observation: str | Seq
         names = tuple(map(str, actions)) or tuple(map(str, range(int(space.n))))
         first = int(space.start)
         if len(names) != space.n or len(set(names)) != len(names) or not all(map(str.strip, names)):
-            raise ValueError(f"actions: {name} has {space.n} actions, and needs as many different names, by their numbers; not {names}")
+            raise ValueError(
+                f"actions: {name} has {space.n} actions, and needs as many different names, by their numbers; not "
+                f"{names}"
+            )
     elif not isinstance(space, spaces.Text):
-        raise ValueError(f"an action of {name} is {space}, and only Text and Discrete can be words: register a wrapper that makes it one")
+        raise ValueError(
+            f"an action of {name} is {space}, and only Text and Discrete can be words: register a wrapper that makes "
+            "it one"
+        )
     elif actions:
-        raise ValueError(f"actions: an action of {name} is any text; names are for environments whose actions are numbers")
+        raise ValueError(
+            f"actions: an action of {name} is any text; names are for environments whose actions are numbers"
+        )
     keys = () if observation in ("", RENDER) else (observation,) if isinstance(observation, str) else tuple(observation)
-    rendered = observation == RENDER or (not observation and not isinstance(seen, spaces.Text) and env.render_mode == "ansi")
+    rendered = observation == RENDER or (
+        not observation and not isinstance(seen, spaces.Text) and env.render_mode == "ansi"
+    )
     if rendered and env.render_mode != "ansi":
-        raise ValueError(f"observation: {name} does not render as text; it renders {env.metadata.get('render_modes') or 'nothing'}")
+        raise ValueError(
+            f"observation: {name} does not render as text; it renders {env.metadata.get('render_modes') or 'nothing'}"
+        )
     known = list(seen.spaces) if isinstance(seen, spaces.Dict) else []
     if unknown := [key for key in keys if key not in known]:
-        raise ValueError(f"observation: the observations of {name} have no {', '.join(unknown)}; they have {', '.join(known) or 'no keys'}")
+        raise ValueError(
+            f"observation: the observations of {name} have no {', '.join(unknown)}; they have "
+            f"{', '.join(known) or 'no keys'}"
+        )
     if not rendered and not keys and not _readable(seen):
-        raise ValueError(f"observation: an observation of {name} is {seen}; give keys of it{f' ({known})' if known else ''}, or a wrapper")
+        raise ValueError(
+            f"observation: an observation of {name} is {seen}; give keys of it{f' ({known})' if known else ''}, or a "
+            "wrapper"
+        )
     return Words(names, first, keys, rendered, space)
 
 

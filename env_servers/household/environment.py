@@ -1,11 +1,13 @@
-"""Household: find, treat and place things in a room, with the actions, texts and six task types of ALFWorld's text games.
+"""Household: find, treat and place things in a room, with the actions, texts and six task types of ALFWorld's text
+games.
 
 A simulator of our own: the state is plain data, so that a step or a fork takes microseconds. Two sources of tasks:
 
-- Our own (the default), ``train/clean-0017``: made by `generate` from nothing but the id. ``test`` has rooms of its own; ``dev`` has rooms
-  of ``train`` and goals that ``train`` does not have.
-- ``problems=PATH``: ALFWorld's games or others in their PDDL (`pddl`), ``valid_seen/pick_cool_..-Apple-None-Microwave-5/trial_..``, in the
-  splits that their folders say. Playing them here is not the ALFWorld benchmark; ``env_servers.alfworld`` is.
+- Our own (the default), ``train/clean-0017``: made by `generate` from nothing but the id. ``test`` has rooms of its
+  own; ``dev`` has rooms of ``train`` and goals that ``train`` does not have.
+- ``problems=PATH``: ALFWorld's games or others in their PDDL (`pddl`),
+  ``valid_seen/pick_cool_..-Apple-None-Microwave-5/trial_..``, in the splits that their folders say. Playing them here
+  is not the ALFWorld benchmark; ``env_servers.alfworld`` is.
 """
 
 from __future__ import annotations
@@ -82,7 +84,13 @@ class Household(Environment[HouseholdState]):
         return HouseholdState(state.task, state.problem, state.place, dict(state.where), set(state.marks), state.done)
 
     def snapshot(self, state: HouseholdState) -> dict[str, Any]:
-        return {"task": state.task, "place": state.place, "where": dict(state.where), "marks": sorted(state.marks), "done": state.done}
+        return {
+            "task": state.task,
+            "place": state.place,
+            "where": dict(state.where),
+            "marks": sorted(state.marks),
+            "done": state.done,
+        }
 
     def restore(self, data: dict[str, Any]) -> HouseholdState:
         try:
@@ -90,11 +98,15 @@ class Household(Environment[HouseholdState]):
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a household snapshot: {error}") from error
 
-    def _restored(self, task: str, place: int | None, where: dict[str, str], marks: list[str], done: bool) -> HouseholdState:
+    def _restored(
+        self, task: str, place: int | None, where: dict[str, str], marks: list[str], done: bool
+    ) -> HouseholdState:
         problem = self._problem(task)
         if not (place is None or (type(place) is int and place in problem.at)) or not isinstance(done, bool):
             raise ValueError(f"place {place!r}, done {done!r}")
-        if where.keys() != problem.where.keys() or not all(home == "" or home in problem.receptacles for home in where.values()):
+        if where.keys() != problem.where.keys() or not all(
+            home == "" or home in problem.receptacles for home in where.values()
+        ):
             raise ValueError("things or receptacles that the task does not have")
         if sum(not home for home in where.values()) > 1:
             raise ValueError("more than one thing in the hand")
@@ -137,7 +149,9 @@ def _own_split(name: str) -> tuple[TaskInfo, ...]:
         assert made is not None, task
         if (plan := _demonstration(task, made.problem)) is not None and len(plan) <= MAX_PLAN:
             named = {"type": made.problem.goal.type.value, "room": made.layout.room, "goal": made.goal}
-            infos.append(TaskInfo(task, {**named, "receptacles": len(made.problem.receptacles), "plan_length": len(plan)}))
+            infos.append(
+                TaskInfo(task, {**named, "receptacles": len(made.problem.receptacles), "plan_length": len(plan)})
+            )
     return tuple(infos)
 
 

@@ -1,8 +1,9 @@
 """Our own problems, each a pure function of its id ``split/type-number`` (``train/clean-0017``).
 
-A *layout* is a room with its receptacles. ``train`` and ``dev`` share 20 layouts a room, ``test`` has eight of its own, as ALFWorld's seen
-and unseen scenes. What a problem asks for is its *goal*: layout, type, object and target. Goals are divided between ``train`` and
-``dev`` by a fixed draw of each, so that no goal is in both; where things lie is drawn anew for every problem.
+A *layout* is a room with its receptacles. ``train`` and ``dev`` share 20 layouts a room, ``test`` has eight of its own,
+as ALFWorld's seen and unseen scenes. What a problem asks for is its *goal*: layout, type, object and target. Goals are
+divided between ``train`` and ``dev`` by a fixed draw of each, so that no goal is in both; where things lie is drawn
+anew for every problem.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ def _rooms(type_: TaskType) -> Sequence[str]:
 def _layout(room: str, number: int) -> Layout:
     rng = random.Random(f"household/layout/{room}/{number}")
     names = [
-        (kind, f"{kind} {n}") for kind, (low, high) in sorted(catalogue().rooms[room].items()) for n in range(1, rng.randint(low, high) + 1)
+        (kind, f"{kind} {n}")
+        for kind, (low, high) in sorted(catalogue().rooms[room].items())
+        for n in range(1, rng.randint(low, high) + 1)
     ]
     return Layout(room, number, {name: catalogue().receptacle(kind, place) for place, (kind, name) in enumerate(names)})
 
@@ -151,7 +154,8 @@ def _sensible(layout: Layout, type_: TaskType) -> list[Goal]:
         if verb in kinds[name].can
         and target != tool
         and target in kinds[name].usual + kinds[name].also
-        and any(place != target and place in layout.by_kind for place in kinds[name].usual)  # else there is nowhere to find it
+        # else there is nowhere to find it
+        and any(place != target and place in layout.by_kind for place in kinds[name].usual)
     ]
 
 
@@ -172,7 +176,9 @@ def _furnish(layout: Layout, goal: Goal, rng: random.Random) -> Problem:
         where |= {f"{kind} {number}": home for number, (_, home) in enumerate(lying, 1)}
     statement = rng.choice(STATEMENTS[goal.type]).format(kind=goal.kind, target=goal.target)
     things = {name: _thing(name.rpartition(" ")[0]) for name in where}
-    return Problem(statement, goal, layout.receptacles, things, where, frozenset(f"down {name}" for name in where), _fits())
+    return Problem(
+        statement, goal, layout.receptacles, things, where, frozenset(f"down {name}" for name in where), _fits()
+    )
 
 
 @cache

@@ -1,7 +1,8 @@
 """Problems from files: ALFWorld's games, or others in the same PDDL, played by our rules.
 
-Two forms are read: a folder of ALFWorld's layout (``<folder>/<split>/<name>/<trial>/game.tw-pddl``, as ``alfworld-download`` makes it), and
-a file of JSON lines, gzipped or not, with ``id``, ``task`` and ``pddl_problem``. Ids are ``split/name/trial``, and the name says the task:
+Two forms are read: a folder of ALFWorld's layout
+(``<folder>/<split>/<name>/<trial>/game.tw-pddl``, as ``alfworld-download`` makes it), and a file of JSON lines, gzipped
+or not, with ``id``, ``task`` and ``pddl_problem``. Ids are ``split/name/trial``, and the name says the task:
 ``pick_clean_then_place_in_recep-Cloth-None-Cabinet-424``.
 """
 
@@ -65,7 +66,11 @@ class ProblemFiles:
     def _parse(self, task_id: str) -> Problem | None:
         text = self._found[task_id] or (self.path / task_id / "game.tw-pddl").read_text(encoding="utf-8")
         data = json.loads(text)
-        return parse_problem(data["pddl_problem"], data.get("task") or data["grammar"]) if data.get("solvable", True) else None
+        return (
+            parse_problem(data["pddl_problem"], data.get("task") or data["grammar"])
+            if data.get("solvable", True)
+            else None
+        )
 
 
 def _rows(path: Path) -> list[dict]:
@@ -108,7 +113,9 @@ def parse_problem(text: str, task: str) -> Problem:
     at, where = pairs("receptacleatlocation"), pairs("inreceptacle")
     openable = {raw for (raw,) in facts.get("openable", [])}
     receptacles = {
-        names[raw]: Receptacle(kinds[raw], places[at[raw]], raw in openable) for raw in sorted(pairs("receptacletype")) if raw in at
+        names[raw]: Receptacle(kinds[raw], places[at[raw]], raw in openable)
+        for raw in sorted(pairs("receptacletype"))
+        if raw in at
     }
     abilities: dict[str, set[str]] = {}
     for predicate, ability in _ABILITIES.items():

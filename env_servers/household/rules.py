@@ -1,9 +1,9 @@
 """The rules and texts of the household: those of the text engine of ALFWorld 0.4, action by action.
 
-Both stay close to that engine on purpose, oddities included, so that agents and demonstrations carry over: heating needs no open
-microwave, a lamp once turned on counts as on for ever, ``go to`` the place where one stands is refused, an object is examined only in the
-hand (its rules mean more, but the engine offers no more). The words of older releases are understood too: ``put X in/on Y`` for
-``move X to Y``, and ``toggle X`` for ``use X``.
+Both stay close to that engine on purpose, oddities included, so that agents and demonstrations carry over: heating
+needs no open microwave, a lamp once turned on counts as on for ever, ``go to`` the place where one stands is refused,
+an object is examined only in the hand (its rules mean more, but the engine offers no more). The words of older releases
+are understood too: ``put X in/on Y`` for ``move X to Y``, and ``toggle X`` for ``use X``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class HouseholdState:
         problem: What stays fixed; shared by all states of a task.
         place: Where the agent stands; None is the middle of the room.
         where: The receptacle of each thing, empty for the one in the agent's hand; the problem's order is kept.
-        marks: What was done: ``opened R``, ``clean X``, ``hot X``, ``cool X``, ``sliced X``, ``on X`` (a lamp), ``down X`` (the engine
-            knows where it lies: it may be sliced), ``left X R`` (it was taken from R).
+        marks: What was done: ``opened R``, ``clean X``, ``hot X``, ``cool X``, ``sliced X``, ``on X`` (a lamp),
+            ``down X`` (the engine knows where it lies: it may be sliced), ``left X R`` (it was taken from R).
     """
 
     task: str
@@ -64,7 +64,8 @@ def reached(state: HouseholdState) -> bool:
     goal, receptacles = problem.goal, problem.receptacles
     if goal.type is TaskType.LOOK:
         return any(not where[name] for name in problem.candidates) and any(
-            f"on {lamp}" in state.marks and where[lamp] and receptacles[where[lamp]].place == state.place for lamp in problem.lamps
+            f"on {lamp}" in state.marks and where[lamp] and receptacles[where[lamp]].place == state.place
+            for lamp in problem.lamps
         )
     homes = [
         where[name]
@@ -105,7 +106,9 @@ def admissible(state: HouseholdState) -> list[str]:
 
 def _admissible(state: HouseholdState) -> Iterator[str]:
     yield from ("help", "inventory", "look")
-    yield from (f"go to {name}" for name, receptacle in state.problem.receptacles.items() if receptacle.place != state.place)
+    yield from (
+        f"go to {name}" for name, receptacle in state.problem.receptacles.items() if receptacle.place != state.place
+    )
     held = state.held
     if held is not None:
         yield f"examine {held}"
@@ -155,7 +158,11 @@ def _accepts(state: HouseholdState, receptacle: str, thing: str) -> bool:
 
 
 def _sliceable(state: HouseholdState, thing: str, knife: str) -> bool:
-    return "slice" in state.problem.things[thing].can and f"down {thing}" in state.marks and state.problem.things[knife].kind in _KNIVES
+    return (
+        "slice" in state.problem.things[thing].can
+        and f"down {thing}" in state.marks
+        and state.problem.things[knife].kind in _KNIVES
+    )
 
 
 def _joined(items: Sequence[str]) -> str:

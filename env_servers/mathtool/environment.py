@@ -1,11 +1,12 @@
 """Math with Python: solve a problem with the help of an interpreter. Actions are ``python: CODE`` and ``answer: TEXT``.
 
-Code may have several lines; what follows the colon is taken as it is. An agent writes these actions as blocks (``codeact``) or as tags
-(``tags``); its side turns both into the above, and the option ``format`` says which of the two the specification teaches.
+Code may have several lines; what follows the colon is taken as it is. An agent writes these actions as blocks
+(``codeact``) or as tags (``tags``); its side turns both into the above, and the option ``format`` says which of the two
+the specification teaches.
 
-A state is the code so far and how many answers were given, no process: where code is stateful, a step runs the earlier code again,
-silently, before its own (and is remembered, see `PythonTool`). Chance and addresses are the same in each run (`sandbox/cells.py`); the time
-is not, so a value that was read from a clock is another one for later code.
+A state is the code so far and how many answers were given, no process: where code is stateful, a step runs the earlier
+code again, silently, before its own (and is remembered, see `PythonTool`). Chance and addresses are the same in each
+run (`sandbox/cells.py`); the time is not, so a value that was read from a clock is another one for later code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from typing import Any, Literal
 
 import yaml
 
-from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
+from env_servers.base import (
+    Environment,
+    ExpertStep,
+    Observation,
+    Requirement,
+    TaskInfo,
+    Unavailable,
+    UnknownTask,
+    read_spec,
+)
 from env_servers.calls import CallLimits, read_calls
 from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
@@ -52,22 +62,26 @@ class MathState:
 class MathTool(Environment[MathState]):
     """The environment. Its score is ``math``: 1 for a right answer, 0 for a wrong one.
 
-    Generated problems are ``FAMILY/LEVEL/SEED``, levels 1 to 3; those of a file are ``NAME/N``, with the file's name without its
-    endings and the number of its record, from 0.
+    Generated problems are ``FAMILY/LEVEL/SEED``, levels 1 to 3; those of a file are ``NAME/N``, with the file's name
+    without its endings and the number of its record, from 0.
 
     Args:
         train: File of problems (`files.py`) in place of the generated ones of this split.
         dev: The same for dev.
         test: The same for test.
-        format: How agents write actions: ``codeact`` (DensePolicy) or ``tags`` (ET-Agent); decides over instruction and observations.
-        attempts: Answers that may be given. With more than one, a wrong answer is said to be wrong: DensePolicy's oracle feedback.
-        stateful: Whether code sees the variables of earlier code; None for what the format's method does (codeact yes, tags no).
+        format: How agents write actions: ``codeact`` (DensePolicy) or ``tags`` (ET-Agent); decides over instruction and
+            observations.
+        attempts: Answers that may be given. With more than one, a wrong answer is said to be wrong: DensePolicy's
+            oracle feedback.
+        stateful: Whether code sees the variables of earlier code; None for what the format's method does (codeact yes,
+            tags no).
         cpu_s: CPU time of a step's code, in seconds; what runs again before it counts.
         memory_mb: Memory of a step's code, in MiB.
         max_output: Characters of output that an agent is shown; the middle of a longer one is left out.
         seeds: Generated problems of each family and level, in all splits together; 14 of 20 are for training.
-        wasteful: Whether the expert calls the tool more often than it needs: of the problems a third once, a third twice with the same
-            code, a third after a call that finds out nothing. A ground whose best number of calls is known to be one.
+        wasteful: Whether the expert calls the tool more often than it needs: of the problems a third once, a third
+            twice with the same code, a third after a call that finds out nothing. A ground whose best number of calls
+            is known to be one.
         calls: Most calls of an episode, by tool: ``{python: 3}``. One more is refused, with the status ``limit``.
 
     Raises:
@@ -105,7 +119,9 @@ class MathTool(Environment[MathState]):
         self.wasteful = wasteful
         self._limits = CallLimits(calls, ("python",))
         self.stateful = format == "codeact" if stateful is None else stateful
-        self._files = {name: files.read(Path(path)) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
+        self._files = {
+            name: files.read(Path(path)) for name, path in (("train", train), ("dev", dev), ("test", test)) if path
+        }
         self._of_files = {task: problem for problems in self._files.values() for task, problem in problems.items()}
         if len(self._of_files) < sum(map(len, self._files.values())):
             raise ValueError("the files of two splits have the same name; task ids need different ones")
@@ -125,7 +141,11 @@ class MathTool(Environment[MathState]):
         sympy = all(importlib.util.find_spec(module) for module in ("mpmath", "sympy"))
         return [
             Requirement("sympy", sympy, "pip install 'agentr[math]'"),
-            Requirement("Linux namespaces, which isolate code", launch.available(), "apt install bubblewrap (see env_servers/sandbox)"),
+            Requirement(
+                "Linux namespaces, which isolate code",
+                launch.available(),
+                "apt install bubblewrap (see env_servers/sandbox)",
+            ),
         ]
 
     # tasks ------------------------------------------------------------------------------------------------------------
@@ -134,19 +154,27 @@ class MathTool(Environment[MathState]):
         if name not in self.spec.splits:
             raise UnknownTask(f"mathtool has no split {name!r}; it has {', '.join(self.spec.splits)}")
         problems = self._files.get(name) or generated_splits(self.seeds)[name]
-        return [TaskInfo(task, {"family": p.family, "difficulty": p.difficulty, "problem": p.digest}) for task, p in problems.items()]
+        return [
+            TaskInfo(task, {"family": p.family, "difficulty": p.difficulty, "problem": p.digest})
+            for task, p in problems.items()
+        ]
 
     def _problem(self, task_id: str) -> Problem:
         problem = self._of_files.get(task_id) or generated(task_id)
         if problem is None:
-            raise UnknownTask(f"mathtool has no task {task_id!r}; ids look like 'ratio/2/17', or 'gsm8k_test/17' for a file (see /splits)")
+            raise UnknownTask(
+                f"mathtool has no task {task_id!r}; ids look like 'ratio/2/17', or 'gsm8k_test/17' for a file (see "
+                "/splits)"
+            )
         return problem
 
     # the state machine ------------------------------------------------------------------------------------------------
 
     def reset(self, task_id: str) -> tuple[MathState, Observation]:
         allowed = f"\nYou may answer {self.attempts} times." if self.attempts > 1 else ""
-        return MathState(task_id), Observation(f"Problem: {self._problem(task_id).question}{allowed}{self._limits.announced()}")
+        return MathState(task_id), Observation(
+            f"Problem: {self._problem(task_id).question}{allowed}{self._limits.announced()}"
+        )
 
     def step(self, state: MathState, action: str) -> Observation:
         verb, text = spoken(action)
@@ -189,11 +217,17 @@ class MathTool(Environment[MathState]):
 
     def restore(self, data: dict[str, Any]) -> MathState:
         try:
-            state = MathState(data["task"], tuple(data["cells"]), data["answers"], data["done"], read_calls(data.get("calls", {})))
+            state = MathState(
+                data["task"], tuple(data["cells"]), data["answers"], data["done"], read_calls(data.get("calls", {}))
+            )
             self._problem(state.task)
             if not all(isinstance(cell, str) for cell in state.cells) or (state.cells and not self.stateful):
                 raise ValueError("the cells are not code that was run here")
-            if type(state.answers) is not int or not 0 <= state.answers <= self.attempts or type(state.done) is not bool:
+            if (
+                type(state.answers) is not int
+                or not 0 <= state.answers <= self.attempts
+                or type(state.done) is not bool
+            ):
                 raise ValueError("answers and done do not fit")
             if state.answers == self.attempts and not state.done:
                 raise ValueError("all answers were given, yet the episode goes on")
@@ -207,7 +241,9 @@ class MathTool(Environment[MathState]):
         problem = self._problem(task_id)
         if not problem.code:
             return None
-        answer = ExpertStep(f"The code gives {problem.answer}, which is what was asked for.", f"answer: {problem.answer}")
+        answer = ExpertStep(
+            f"The code gives {problem.answer}, which is what was asked for.", f"answer: {problem.answer}"
+        )
         code = f"python: {problem.code}"
         calls = [ExpertStep(problem.thought, code)]
         if self.wasteful:
@@ -221,7 +257,10 @@ class MathTool(Environment[MathState]):
 
     def actions(self, state: MathState) -> list[str]:
         numbers = list(dict.fromkeys(re.findall(r"\d+", self._problem(state.task).question)))[:3] or ["0"]
-        code = [f"python: print({' + '.join(numbers)})", "python: import sympy\nprint(sympy.factorint(" + numbers[0] + "))"]
+        code = [
+            f"python: print({' + '.join(numbers)})",
+            "python: import sympy\nprint(sympy.factorint(" + numbers[0] + "))",
+        ]
         return code + [f"answer: {number}" for number in numbers]
 
 

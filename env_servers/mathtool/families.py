@@ -1,7 +1,7 @@
 """Families of generated problems, each in three levels.
 
-A family is a function of a random generator and a level, 1 to 3. It gives a question, its answer, code that prints the answer, and the
-thought that leads to the code.
+A family is a function of a random generator and a level, 1 to 3. It gives a question, its answer, code that prints the
+answer, and the thought that leads to the code.
 """
 
 from __future__ import annotations
@@ -15,8 +15,38 @@ from fractions import Fraction
 
 Made = tuple[str, int | Fraction, str, str]
 
-NAMES = ("Ada", "Bela", "Chen", "Dora", "Emil", "Fatima", "Goran", "Hana", "Ivo", "Jana", "Kofi", "Lena", "Mika", "Nadia", "Omar", "Petra")
-GOODS = ("pens", "mugs", "candles", "apples", "stickers", "lamps", "notebooks", "tiles", "batteries", "postcards", "ropes", "bulbs")
+NAMES = (
+    "Ada",
+    "Bela",
+    "Chen",
+    "Dora",
+    "Emil",
+    "Fatima",
+    "Goran",
+    "Hana",
+    "Ivo",
+    "Jana",
+    "Kofi",
+    "Lena",
+    "Mika",
+    "Nadia",
+    "Omar",
+    "Petra",
+)
+GOODS = (
+    "pens",
+    "mugs",
+    "candles",
+    "apples",
+    "stickers",
+    "lamps",
+    "notebooks",
+    "tiles",
+    "batteries",
+    "postcards",
+    "ropes",
+    "bulbs",
+)
 
 
 def arithmetic(rng: random.Random, level: int) -> Made:
@@ -42,17 +72,34 @@ def shopping(rng: random.Random, level: int) -> Made:
     question = f"A pack holds {pack} {first}, and each of the {first} costs {price} cents. {name} buys {packs} packs"
     code, total = f"total = {packs} * {pack} * {price}\n", packs * pack * price
     if level == 1:
-        return f"{question}. How many cents is that?", total, f"{code}print(total)", "Packs times pieces times the price of a piece."
+        return (
+            f"{question}. How many cents is that?",
+            total,
+            f"{code}print(total)",
+            "Packs times pieces times the price of a piece.",
+        )
     question += f" and {count} {second} at {single} cents each"
     code, total = f"{code}total += {count} * {single}\n", total + count * single
     if level == 2:
         paid = (total // 1000 + 1) * 1000
         question += f", and pays with {paid // 100} dollars. How many cents of change are due?"
-        return question, paid - total, f"{code}print({paid} - total)", f"{paid // 100} dollars are {paid} cents; I take the bill off."
+        return (
+            question,
+            paid - total,
+            f"{code}print({paid} - total)",
+            f"{paid // 100} dollars are {paid} cents; I take the bill off.",
+        )
     percent = rng.choice((5, 10, 15, 20, 25, 30, 40))
-    question += f". The shop takes {percent} % off the whole bill. How many cents are left to pay? Give an exact number."
+    question += (
+        f". The shop takes {percent} % off the whole bill. How many cents are left to pay? Give an exact number."
+    )
     code = f"from fractions import Fraction\n{code}print(total * Fraction({100 - percent}, 100))"
-    return question, total * Fraction(100 - percent, 100), code, f"What is left is {100 - percent} % of the bill. Fractions keep it exact."
+    return (
+        question,
+        total * Fraction(100 - percent, 100),
+        code,
+        f"What is left is {100 - percent} % of the bill. Fractions keep it exact.",
+    )
 
 
 def ratio(rng: random.Random, level: int) -> Made:
@@ -62,14 +109,24 @@ def ratio(rng: random.Random, level: int) -> Made:
     first, second, third = rng.sample(NAMES, 3)
     if level == 1:
         a, b = sorted(parts[:2])
-        question = f"{first} and {second} share {(a + b) * unit} coins in the ratio {a}:{b}. How many coins does {second} get?"
-        return question, b * unit, f"print({(a + b) * unit} * {b} // ({a} + {b}))", f"{second} gets {b} of {a} + {b} equal parts."
+        question = (
+            f"{first} and {second} share {(a + b) * unit} coins in the ratio {a}:{b}. How many coins does {second} get?"
+        )
+        return (
+            question,
+            b * unit,
+            f"print({(a + b) * unit} * {b} // ({a} + {b}))",
+            f"{second} gets {b} of {a} + {b} equal parts.",
+        )
     a, b, c = parts
     total = (a + b + c) * unit
     shared = f"{first}, {second} and {third} share {total} coins in the ratio {a}:{b}:{c}."
     code = f"unit = {total} // ({a} + {b} + {c})\n"
     if level == 2:
-        question = f"{shared} How many more coins than the one with the smallest share does the one with the largest share get?"
+        question = (
+            f"{shared} How many more coins than the one with the smallest share does the one with the largest share "
+            "get?"
+        )
         return (
             question,
             (max(parts) - min(parts)) * unit,
@@ -78,7 +135,8 @@ def ratio(rng: random.Random, level: int) -> Made:
         )
     given = rng.randint(1, a * unit - 1)
     question = (
-        f"{shared} Then {first} gives {given} coins to {third}. What is the ratio of {first}'s coins to {third}'s now, as a fraction?"
+        f"{shared} Then {first} gives {given} coins to {third}. What is the ratio of {first}'s coins to {third}'s now, "
+        "as a fraction?"
     )
     code = f"from fractions import Fraction\n{code}print(Fraction({a} * unit - {given}, {c} * unit + {given}))"
     return (
@@ -105,11 +163,21 @@ def equation(rng: random.Random, level: int) -> Made:
         left = "".join(f" {'-' if n < 0 else '+'} {abs(n)}{name}" for n, name in zip(row, names, strict=True))
         left = left.removeprefix(" + ").replace(" - ", "-", 1) if row[0] < 0 else left.removeprefix(" + ")
         lines.append(f"{left} = {right}")
-        terms.append("sympy.Eq(" + " + ".join(f"{n}*{name}" for n, name in zip(row, names, strict=True)) + f", {right})")
+        terms.append(
+            "sympy.Eq(" + " + ".join(f"{n}*{name}" for n, name in zip(row, names, strict=True)) + f", {right})"
+        )
     asked = "x" if level == 1 else f"the product {' * '.join(names)}"
     code = f"import sympy\n{', '.join(names)} = sympy.symbols('{' '.join(names)}')\n"
-    code += f"found = sympy.solve([{', '.join(terms)}], [{', '.join(names)}])\nprint({' * '.join(f'found[{name}]' for name in names)})"
-    return f"Solve: {'; '.join(lines)}. What is {asked}?", math.prod(values), code, "A linear system; sympy solves it exactly."
+    code += (
+        f"found = sympy.solve([{', '.join(terms)}], [{', '.join(names)}])\n"
+        f"print({' * '.join(f'found[{name}]' for name in names)})"
+    )
+    return (
+        f"Solve: {'; '.join(lines)}. What is {asked}?",
+        math.prod(values),
+        code,
+        "A linear system; sympy solves it exactly.",
+    )
 
 
 def _determinant(rows: list[list[int]]) -> int:
@@ -125,13 +193,19 @@ def remainder(rng: random.Random, level: int) -> Made:
     if level == 1:
         base, power, modulus = rng.randint(3, 60), rng.randint(20, 400), rng.randint(7, 97)
         question = f"What is the remainder when {base}^{power} is divided by {modulus}?"
-        return question, pow(base, power, modulus), f"print(pow({base}, {power}, {modulus}))", "Python's pow takes a modulus."
+        return (
+            question,
+            pow(base, power, modulus),
+            f"print(pow({base}, {power}, {modulus}))",
+            "Python's pow takes a modulus.",
+        )
     if level == 2:
         first, second = rng.sample((5, 7, 8, 9, 11, 13, 17, 19, 23), 2)
         a, b = rng.randrange(1, first), rng.randrange(1, second)
         answer = next(n for n in itertools.count(1) if n % first == a and n % second == b)
         question = (
-            f"What is the smallest positive integer that leaves remainder {a} when divided by {first} and {b} when divided by {second}?"
+            f"What is the smallest positive integer that leaves remainder {a} when divided by {first} and {b} when "
+            f"divided by {second}?"
         )
         code = f"n = 1\nwhile n % {first} != {a} or n % {second} != {b}:\n    n += 1\nprint(n)"
         return question, answer, code, "The number is below the product of both, so I can try them all."
@@ -152,7 +226,12 @@ def divisors(rng: random.Random, level: int) -> Made:
         bound, count = rng.randint(200, 1000), rng.choice((3, 4, 5, 6))
         answer = sum(len(_divisors(n)) == count for n in range(1, bound))
         code = f"import sympy\nprint(sum(sympy.divisor_count(n) == {count} for n in range(1, {bound})))"
-        return f"How many positive integers below {bound} have exactly {count} positive divisors?", answer, code, "I count them one by one."
+        return (
+            f"How many positive integers below {bound} have exactly {count} positive divisors?",
+            answer,
+            code,
+            "I count them one by one.",
+        )
     number = math.prod(rng.choices((2, 2, 3, 3, 5, 7, 11, 13), k=rng.randint(3, 6)))
     if level == 1:
         code = f"print(sum({number} % d == 0 for d in range(1, {number} + 1)))"
@@ -179,7 +258,12 @@ def counting(rng: random.Random, level: int) -> Made:
         bound = rng.randint(100, 2000)
         answer = sum(n % a == 0 or n % b == 0 for n in range(1, bound + 1))
         code = f"print(sum(n % {a} == 0 or n % {b} == 0 for n in range(1, {bound} + 1)))"
-        return f"How many of the integers from 1 to {bound} are divisible by {a} or by {b}?", answer, code, "I check each number for both."
+        return (
+            f"How many of the integers from 1 to {bound} are divisible by {a} or by {b}?",
+            answer,
+            code,
+            "I check each number for both.",
+        )
     if level == 2:
         bound, total = rng.randint(1000, 9999), rng.randint(5, 25)
         answer = sum(sum(map(int, str(n))) == total for n in range(1, bound + 1))
@@ -193,7 +277,10 @@ def counting(rng: random.Random, level: int) -> Made:
     bound = rng.randint(20, 120)
     answer = sum((x * x + y * y) % a == 0 for x in range(1, bound + 1) for y in range(x + 1, bound + 1))
     code = f"r = range(1, {bound} + 1)\nprint(sum(x < y and (x * x + y * y) % {a} == 0 for x in r for y in r))"
-    question = f"How many pairs of integers x < y between 1 and {bound}, inclusive, are there such that x^2 + y^2 is divisible by {a}?"
+    question = (
+        f"How many pairs of integers x < y between 1 and {bound}, inclusive, are there such that x^2 + y^2 is "
+        f"divisible by {a}?"
+    )
     return question, answer, code, "There are few enough pairs to check them all."
 
 
@@ -208,7 +295,10 @@ def rates(rng: random.Random, level: int) -> Made:
         return question, 1 / rate, f"{code}print(1 / rate)", "Rates add up: tanks an hour."
     if level == 2:
         c = a + b + c  # slower than both, so that the tank fills
-        question = f"{pipes}, and a leak empties it in {c} hours. How many hours until the tank is full? Give an exact fraction."
+        question = (
+            f"{pipes}, and a leak empties it in {c} hours. How many hours until the tank is full? Give an exact "
+            "fraction."
+        )
         return (
             question,
             1 / (rate - Fraction(1, c)),
@@ -218,12 +308,17 @@ def rates(rng: random.Random, level: int) -> Made:
     slow, gain, head = rng.randint(3, 60), rng.randint(1, 20), rng.randint(5, 90)
     first, second = rng.sample(NAMES, 2)
     question = (
-        f"{first} sets out at {slow} km an hour. {head} minutes later {second} follows on the same road at {slow + gain} km an hour. "
-        f"After how many kilometres does {second} catch up? Give an exact fraction."
+        f"{first} sets out at {slow} km an hour. {head} minutes later {second} follows on the same road at "
+        f"{slow + gain} km an hour. After how many kilometres does {second} catch up? Give an exact fraction."
     )
     answer = Fraction(slow * head, 60) / gain * (slow + gain)
     code = f"from fractions import Fraction\nlead = Fraction({slow} * {head}, 60)\nprint(lead / {gain} * {slow + gain})"
-    return question, answer, code, f"The lead shrinks by {gain} km an hour; that time at {slow + gain} km an hour is the distance."
+    return (
+        question,
+        answer,
+        code,
+        f"The lead shrinks by {gain} km an hour; that time at {slow + gain} km an hour is the distance.",
+    )
 
 
 def sequence(rng: random.Random, level: int) -> Made:
@@ -240,7 +335,10 @@ def sequence(rng: random.Random, level: int) -> Made:
     if level == 2:
         x, y = start, start + rng.randint(1, 9)
         code = f"a, b = {x}, {y}\nfor _ in range({term} - 1):\n    a, b = b, {factor} * a + b\nprint(a)"
-        question = f"A sequence starts with a(1) = {x} and a(2) = {y}, and a(n+2) = a(n+1) + {factor} * a(n). What is a({term})?"
+        question = (
+            f"A sequence starts with a(1) = {x} and a(2) = {y}, and a(n+2) = a(n+1) + {factor} * a(n). What is "
+            f"a({term})?"
+        )
         for _ in range(term - 1):
             x, y = y, factor * x + y
         return question, x, code, "I carry two terms along."
@@ -248,11 +346,18 @@ def sequence(rng: random.Random, level: int) -> Made:
     for _ in range(term - 1):
         value = (value * value + abs(step)) % modulus
     question = (
-        f"A sequence starts with a(1) = {start}; a(n+1) is the remainder of a(n)^2 + {abs(step)} divided by {modulus}. What is a({term})?"
+        f"A sequence starts with a(1) = {start}; a(n+1) is the remainder of a(n)^2 + {abs(step)} divided by {modulus}. "
+        f"What is a({term})?"
     )
-    return question, value, code.format(term, f"(a * a + {abs(step)}) % {modulus}"), f"{term} steps are many by hand and few for a loop."
+    return (
+        question,
+        value,
+        code.format(term, f"(a * a + {abs(step)}) % {modulus}"),
+        f"{term} steps are many by hand and few for a loop.",
+    )
 
 
 FAMILIES: dict[str, Callable[[random.Random, int], Made]] = {
-    family.__name__: family for family in (arithmetic, shopping, ratio, equation, remainder, divisors, counting, rates, sequence)
+    family.__name__: family
+    for family in (arithmetic, shopping, ratio, equation, remainder, divisors, counting, rates, sequence)
 }

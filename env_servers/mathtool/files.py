@@ -1,8 +1,10 @@
-"""Problems from the user's files: ``.jsonl``, ``.jsonl.gz``, ``.json`` (a list) or ``.parquet``, in the forms of `env_servers.tables`.
+"""Problems from the user's files: ``.jsonl``, ``.jsonl.gz``, ``.json`` (a list) or ``.parquet``, in the forms of
+`env_servers.tables`.
 
 The answer of a problem is
 
-- what stands behind ``####`` in ``answer`` (GSM8K), or in its ``\\boxed{}``, or else all of it (MATH-500, AIME and their like);
+- what stands behind ``####`` in ``answer`` (GSM8K), or in its ``\\boxed{}``, or else all of it (MATH-500, AIME and
+  their like);
 - without ``answer``, what is in the ``\\boxed{}`` of ``solution`` (MATH);
 - ``reward_model.ground_truth`` (ARPO, DAPO, ET-Agent, verl); records of another ability than math are left out.
 
@@ -32,13 +34,15 @@ def read(path: Path) -> dict[str, Problem]:
     """
     if not path.is_file():
         raise ValueError(
-            f"there is no file {path}. GSM8K: github.com/openai/grade-school-math (grade_school_math/data); MATH-500, AIME and training "
-            "problems: github.com/dongguanting/ARPO (evaluation/data, ARPO/rl_datasets)"
+            f"there is no file {path}. GSM8K: github.com/openai/grade-school-math (grade_school_math/data); MATH-500, "
+            "AIME and training problems: github.com/dongguanting/ARPO (evaluation/data, ARPO/rl_datasets)"
         )
 
     def problem(entry: Entry) -> tuple[str, Problem]:
         level = re.search(r"\d+", str(entry.record.get("level", "")))
-        return f"{stem(path)}/{entry.number}", Problem(entry.question, _answer(entry), stem(path), int(level[0]) if level else 0)
+        return f"{stem(path)}/{entry.number}", Problem(
+            entry.question, _answer(entry), stem(path), int(level[0]) if level else 0
+        )
 
     return dict(read_table(path, problem, ("answer", "solution"), math=True))
 

@@ -1,11 +1,14 @@
 r"""Grades answers: an answer is right if it means what the gold answer means (`reading.py`).
 
-- Exact values are equal exactly; expressions, wherever both are defined over the reals, or over the complex numbers where ``i`` occurs.
-- With a decimal on either side, values are equal within 1e-6 of the gold one; where the gold is a decimal, also if the answer, rounded to
-  its digits, is the gold (below 0.1 that takes two digits: 0.0001 is not 0.00012). Only zero equals zero. An answer ``2.0`` is exactly 2.
-- A unit, or what is counted, may be left out or added; two that differ are two answers. 50 %, 50 and 0.5 are one; so it is with degrees.
-- ``(1, 2)`` has an order, ``\{1, 2\}`` and ``1, 2`` have none; ``1, 2`` may come as Python's list, set or tuple. A name before a value
-  (``x = 27``) may be left out or added. ``0 < x < 1``, ``Interval.open(0, 1)`` and ``(0, 1)`` are one.
+- Exact values are equal exactly; expressions, wherever both are defined over the reals, or over the complex numbers
+  where ``i`` occurs.
+- With a decimal on either side, values are equal within 1e-6 of the gold one; where the gold is a decimal, also if the
+  answer, rounded to its digits, is the gold (below 0.1 that takes two digits: 0.0001 is not 0.00012). Only zero equals
+  zero. An answer ``2.0`` is exactly 2.
+- A unit, or what is counted, may be left out or added; two that differ are two answers. 50 %, 50 and 0.5 are one; so it
+  is with degrees.
+- ``(1, 2)`` has an order, ``\{1, 2\}`` and ``1, 2`` have none; ``1, 2`` may come as Python's list, set or tuple. A name
+  before a value (``x = 27``) may be left out or added. ``0 < x < 1``, ``Interval.open(0, 1)`` and ``(0, 1)`` are one.
 """
 
 from __future__ import annotations
@@ -108,7 +111,11 @@ class _Judge:
         many = len(gold.args) > 2  # two in round or square brackets may be an interval
         labels = {self._labelled(item)[0] for item in gold.args}
         in_order = kinds == ("()", ",") or (many and kinds in (("[]", ","), ("[]", "()"), ("()", "[]")))
-        if in_order or (kinds[0] == kinds[1] and kinds[0] not in ("{}", ",")) or (len(labels) > 1 and kinds[1] in ("()", "[]")):
+        if (
+            in_order
+            or (kinds[0] == kinds[1] and kinds[0] not in ("{}", ","))
+            or (len(labels) > 1 and kinds[1] in ("()", "[]"))
+        ):
             return len(gold.args) == len(answer.args) and all(map(self.equal, gold.args, answer.args))
         free = kinds[0] == "," or (kinds[0] == "{}" and kinds[1] in ("{}", ",", "[]"))
         return free and self._matched(gold.args, answer.args, self.equal)
@@ -152,12 +159,19 @@ def _is_label(term: Term) -> bool:
     if term.head == "name":
         return term.args[0] not in CONSTANTS.values()
     if term.head == "*":
-        return all(_is_label(t) and (t.head != "name" or t.args[0][0].isupper() or t.args[0] in ("angle", "triangle")) for t in term.args)
+        return all(
+            _is_label(t) and (t.head != "name" or t.args[0][0].isupper() or t.args[0] in ("angle", "triangle"))
+            for t in term.args
+        )
     return (term.head.endswith("()") or term.head == "abs") and bool(term.args) and all(map(_is_label, term.args))
 
 
 def _quantity(term: Term) -> tuple[Term, str]:
-    return (term.args[0], term.args[1] if term.head == "unit" else term.head) if term.head in ("unit", "%", "°") else (term, "")
+    return (
+        (term.args[0], term.args[1] if term.head == "unit" else term.head)
+        if term.head in ("unit", "%", "°")
+        else (term, "")
+    )
 
 
 def _turned(term: Term) -> tuple[Term, str, Term]:
@@ -172,9 +186,13 @@ def _region(term: Term) -> list[_Interval] | None:
         if one is None or other is None or term.head == "∪":
             return None if one is None or other is None else one + other
         (low,), (high,) = (
-            sorted((one, other), key=lambda part: part[0][0] == _LOWEST)[:2] if len(one) == len(other) == 1 else ([None], [None])
+            sorted((one, other), key=lambda part: part[0][0] == _LOWEST)[:2]
+            if len(one) == len(other) == 1
+            else ([None], [None])
         )
-        return [(low[0], low[1], high[2], high[3])] if low and high and (low[2], high[0]) == (_INFINITE, _LOWEST) else None
+        return (
+            [(low[0], low[1], high[2], high[3])] if low and high and (low[2], high[0]) == (_INFINITE, _LOWEST) else None
+        )
     if term.head in _BRACKETS - {"{}", ","} and len(term.args) == 2:
         return [(term.args[0], term.head[0] == "[", term.args[1], term.head[1] == "]")]
     if term.head in ("{}", "number"):

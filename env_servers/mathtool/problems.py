@@ -54,8 +54,8 @@ def generated(task_id: str) -> Problem | None:
 def generated_splits(seeds: int) -> dict[str, dict[str, Problem]]:
     """The problems of ``train``, ``dev`` and ``test`` by id, families and levels in turn.
 
-    The split follows from the question, so that the same question, should two seeds pose it, is never in two splits; within one, the
-    first id has it. More seeds add problems and move none.
+    The split follows from the question, so that the same question, should two seeds pose it, is never in two splits;
+    within one, the first id has it. More seeds add problems and move none.
 
     Args:
         seeds: Of each family and level, in all splits together.

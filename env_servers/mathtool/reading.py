@@ -1,7 +1,8 @@
-r"""Reads an answer once into what it means: one grammar for LaTeX, for what Python and sympy print, and for what people write.
+r"""Reads an answer once into what it means: one grammar for LaTeX, for what Python and sympy print, and for what people
+write.
 
-A reading takes the whole answer or none of it: what the grammar does not know is a text, which equals the same text alone. So nothing is
-overlooked because it is left over. Nothing is run, and the work is bounded by the answer's length.
+A reading takes the whole answer or none of it: what the grammar does not know is a text, which equals the same text
+alone. So nothing is overlooked because it is left over. Nothing is run, and the work is bounded by the answer's length.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Term:
     """A meaning: an operator and what it is applied to.
 
     Attributes:
-        head: ``number``, ``name``, ``text``, ``unit``, ``relation``, ``matrix``, a pair of brackets (``()``, ``[)``; ``,`` for a bare
-            list), or an operator or function.
-        args: Terms. Of a ``number`` its value and with how many decimals it was written (None: exactly); of ``name`` and ``text`` the
-            letters; of ``unit`` a term and the unit; of ``relation`` signs and sides, in turn.
+        head: ``number``, ``name``, ``text``, ``unit``, ``relation``, ``matrix``, a pair of brackets (``()``, ``[)``;
+            ``,`` for a bare list), or an operator or function.
+        args: Terms. Of a ``number`` its value and with how many decimals it was written (None: exactly); of ``name``
+            and ``text`` the letters; of ``unit`` a term and the unit; of ``relation`` signs and sides, in turn.
     """
 
     head: str
@@ -66,16 +67,25 @@ def _number(text: str) -> Term:
         raise Unreadable(text)
     digits, *tens, whole, fixed, again = match.groups()
     if again:
-        value = Fraction(int(f"0{whole}{fixed}{again}") - int(f"0{whole}{fixed}"), 10 ** len(fixed) * (10 ** len(again) - 1))
+        value = Fraction(
+            int(f"0{whole}{fixed}{again}") - int(f"0{whole}{fixed}"), 10 ** len(fixed) * (10 ** len(again) - 1)
+        )
         return Term("number", (value, None))
     digits, ten = digits.replace(",", ""), int(next(filter(None, tens), "0"))
     if abs(ten) > MAX_EXPONENT:
         raise Unreadable(text)
-    return Term("number", (Fraction(digits) * Fraction(10) ** ten, len(digits.partition(".")[2]) - ten if "." in digits else None))
+    return Term(
+        "number",
+        (Fraction(digits) * Fraction(10) ** ten, len(digits.partition(".")[2]) - ten if "." in digits else None),
+    )
 
 
 def _integer(term: Term) -> int | None:
-    return term.args[0].numerator if term.head == "number" and term.args[1] is None and term.args[0].denominator == 1 else None
+    return (
+        term.args[0].numerator
+        if term.head == "number" and term.args[1] is None and term.args[0].denominator == 1
+        else None
+    )
 
 
 class _Parser:
@@ -151,13 +161,16 @@ class _Parser:
         return found
 
     def _begins(self) -> bool:
-        """Whether a factor may begin here with no sign before it: no number may but after brackets, so that ``5 18`` is none."""
+        """Whether a factor may begin here with no sign before it: no number may but after brackets, so that ``5 18`` is
+        none."""
         token = self._next
         if token[:1].isalpha():
             called = token in FUNCTIONS and self._tokens[self._at + 1] in ("(", "{", "^", "_")
             return token not in ("end", "rfloor", "rceil") and (called or not wording.known(token))
         return (
-            token in ("(", "{", "√", "∛") or (token == "|" and not self._in_bars) or (token.isdigit() and self._tokens[self._at - 1] == ")")
+            token in ("(", "{", "√", "∛")
+            or (token == "|" and not self._in_bars)
+            or (token.isdigit() and self._tokens[self._at - 1] == ")")
         )
 
     def _factor(self) -> Term:
@@ -190,7 +203,9 @@ class _Parser:
             return self._group(token)
         if token in ("√", "∛"):
             return Term("sqrt" if token == "√" else "cbrt", (self._atom(),))
-        if re.fullmatch("@[A-Za-z]", token) or (token[:1].isalpha() and (not wording.known(token) or token in FUNCTIONS)):
+        if re.fullmatch("@[A-Za-z]", token) or (
+            token[:1].isalpha() and (not wording.known(token) or token in FUNCTIONS)
+        ):
             return self._named(token.lstrip("@"))
         raise Unreadable(f"{token!r} begins nothing")
 
@@ -203,7 +218,9 @@ class _Parser:
                 raise Unreadable(base)
             return Term("unit", (found, f"base {base}"))
         start = self._at
-        if _integer(found) is not None and (self._next == "frac" or (self._next.isdigit() and self._tokens[self._at + 1] == "/")):
+        if _integer(found) is not None and (
+            self._next == "frac" or (self._next.isdigit() and self._tokens[self._at + 1] == "/")
+        ):
             part = self._argument if self._take("frac") else self._atom
             above, _, below = part(), self._take("/"), part()
             if 0 < (_integer(above) or 0) < (_integer(below) or 0):
@@ -239,7 +256,10 @@ class _Parser:
         """An index as it is written."""
         start, end = self._at, self._at + 1
         if self._take("{"):
-            start, end = self._at, self._tokens.index("}", self._at) if "}" in self._tokens[self._at :] else len(self._tokens) - 1
+            start, end = (
+                self._at,
+                self._tokens.index("}", self._at) if "}" in self._tokens[self._at :] else len(self._tokens) - 1,
+            )
             self._at = end
             self._expect("}")
         else:
@@ -340,6 +360,8 @@ def _made(function: str, args: tuple[Term, ...]) -> Term:
         return Term("matrix", tuple(row if row.head == "[]" else Term("[]", (row,)) for row in args[0].args))
     if function == "[]":
         infinite = [Term("name", ("oo",)) in (end, *end.args) for end in args[:2]]
-        left, right = (end or mark == Term("name", ("True",)) for end, mark in zip(infinite, (*args[2:], "", ""), strict=False))
+        left, right = (
+            end or mark == Term("name", ("True",)) for end, mark in zip(infinite, (*args[2:], "", ""), strict=False)
+        )
         return Term(f"{'[('[left]}{'])'[right]}", args[:2])
     return Term("root" if function == "sqrt" and size == 2 else function, args)

@@ -18,29 +18,38 @@ def _table(text: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-#: Signs and names of the grammar for commands of LaTeX, for unicode's signs, and for functions as LaTeX, Python and sympy call them.
+#: Signs and names of the grammar for commands of LaTeX, for unicode's signs, and for functions as LaTeX, Python and
+#: sympy call them.
 _COMMANDS = _table(
-    r"""cdot * times * div / le <= leq <= leqslant <= ge >= geq >= geqslant >= lt < gt > ne != neq != approx = pm ± mp ∓ cup ∪ vee ∪ lor ∪
-    cap ∩ wedge ∩ land ∩ in ∈ infty oo emptyset EmptySet varnothing EmptySet mid | vert | lvert | rvert | { { } } lbrace { rbrace } % % _ _
-    colon : prime ' circ ° degree ° varphi phi varepsilon epsilon lg log10 dfrac frac tfrac frac cfrac frac dbinom binom tbinom
-    binom \ \ """
+    r"""cdot * times * div / le <= leq <= leqslant <= ge >= geq >= geqslant >= lt < gt > ne != neq != approx = pm ± mp ∓
+    cup ∪ vee ∪ lor ∪ cap ∩ wedge ∩ land ∩ in ∈ infty oo emptyset EmptySet varnothing EmptySet mid | vert | lvert |
+    rvert | { { } } lbrace { rbrace } % % _ _ colon : prime ' circ ° degree ° varphi phi varepsilon epsilon lg log10
+    dfrac frac tfrac frac cfrac frac dbinom binom tbinom binom \ \ """
 )
 _SIGNS = str.maketrans(
     _table("− - – - × * · * ⋅ * ∙ * ÷ / ∕ / ⁄ / º ° ∣ | ∧ ∩ ∨ ∪ ’ ' ′ ' ≈ = ⩽ ≤ ⩾ ≥")
     | dict(zip("π∞∅ℝ", (" pi ", " oo ", " EmptySet ", " Reals "), strict=True))
 )
-_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda lamda mu nu xi rho sigma tau upsilon phi chi psi omega".split()
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda lamda mu nu xi rho sigma tau upsilon phi chi psi "
+    "omega"
+).split()
 CONSTANTS = _table("pi pi e e E e i i I i oo oo inf oo infinity oo Reals Reals True True False False")
 TRIGONOMETRIC = "sin cos tan sec csc cot sinh cosh tanh".split()
-_SAME = "exp floor re im log log2 log10 root sqrt cbrt factorial binomial gcd lcm max min abs ceil".split() + TRIGONOMETRIC
+_SAME = (
+    "exp floor re im log log2 log10 root sqrt cbrt factorial binomial gcd lcm max min abs ceil".split() + TRIGONOMETRIC
+)
 FUNCTIONS = {
     **{name: name for name in _SAME},
     **{before + name: "a" + name for name in TRIGONOMETRIC for before in ("a", "arc", "ar")},
-    **dict.fromkeys("Integer Float int float mpf mpc Decimal float64 int64 complex list tuple set array sorted".split(), "same"),
+    **dict.fromkeys(
+        "Integer Float int float mpf mpc Decimal float64 int64 complex list tuple set array sorted".split(), "same"
+    ),
     **_table(
-        """ln log Abs abs fabs abs ceiling ceil comb binomial real_root root Max max Min min Rational / Fraction / Pow ^ Eq = Ne !=
-        Lt < Le <= Gt > Ge >= Union ∪ Or ∪ And ∩ Intersection ∩ FiniteSet {} Tuple () Point () Point2D () Point3D () Interval []
-        Intervalopen () IntervalLopen (] IntervalRopen [) Matrix matrix MutableDenseMatrix matrix conjugate conj"""
+        """ln log Abs abs fabs abs ceiling ceil comb binomial real_root root Max max Min min Rational / Fraction / Pow ^
+        Eq = Ne != Lt < Le <= Gt > Ge >= Union ∪ Or ∪ And ∩ Intersection ∩ FiniteSet {} Tuple () Point () Point2D ()
+        Point3D () Interval [] Intervalopen () IntervalLopen (] IntervalRopen [) Matrix matrix MutableDenseMatrix matrix
+        conjugate conj"""
     ),
 }
 RELATIONS = _table("= = == = := = ∈ = < < ≤ <= <= <= > > ≥ >= >= >= ≠ != != !=")
@@ -55,8 +64,12 @@ _TOKEN = re.compile(
     rf"\s*(?:(?P<number>\d*\.\d*\\overline\s*\{{\d+\}}|{NUMBER.pattern})|\\(?P<command>[A-Za-z]+|\S)|(?P<word>@?[A-Za-z]+\d*)|"
     r"(?P<sign>\*\*|[<>!:=]=|\S))"
 )
-_UPRIGHT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mathit|mbox|operatorname|boldsymbol)\s*\{([^{}]*)\}")
-_SPACING = re.compile(r"\\(?:left|right)\s*\.?(?![A-Za-z])|\\(?:[,;:! ]|q?quad(?![a-z])|thinspace|displaystyle|[bB]igg?[lr]?(?![a-z]))|~")
+_UPRIGHT = re.compile(
+    r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mathit|mbox|operatorname|boldsymbol)\s*\{([^{}]*)\}"
+)
+_SPACING = re.compile(
+    r"\\(?:left|right)\s*\.?(?![A-Za-z])|\\(?:[,;:! ]|q?quad(?![a-z])|thinspace|displaystyle|[bB]igg?[lr]?(?![a-z]))|~"
+)
 #: Rewritten in this order. An upright word gets a ``@``.
 _REWRITTEN = [
     (r"(?<=\d)(?:\\!|\{,\}|,(?=\\!)|\\,(?=\d{3}))(?:\\!|\s)*(?=\d)", ","),
@@ -75,7 +88,8 @@ _REWRITTEN = [
 
 
 def plain(text: str) -> str:
-    r"""An answer without what only dresses it: ``\boxed{}``, marks of Markdown and of formulas, invisible signs, a full stop."""
+    r"""An answer without what only dresses it: ``\boxed{}``, marks of Markdown and of formulas, invisible signs, a full
+    stop."""
     text = boxed(text) or text
     text = "".join(c for c in text if unicodedata.category(c) != "Cf").replace("`", " ").strip()
     for mark in (r"\*\*\*", r"\*\*", r"\*", "__", "_"):
@@ -90,7 +104,9 @@ def _simplified(text: str) -> str:
     """The same in fewer signs: unicode's as ASCII's where there are such, without LaTeX's spaces."""
 
     def spelled(match: re.Match) -> str:
-        kind = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}"}.get(unicodedata.decomposition(match[0][0]).split(" ")[0], " {} ")
+        kind = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}"}.get(
+            unicodedata.decomposition(match[0][0]).split(" ")[0], " {} "
+        )
         return kind.format(unicodedata.normalize("NFKC", match[0]).translate(_SIGNS))
 
     def greek(match: re.Match) -> str:
@@ -105,7 +121,8 @@ def _simplified(text: str) -> str:
 
 
 def tokens(text: str) -> list[str]:
-    """Splits an answer into numbers, names and signs. Any other word of up to three letters is as many factors (``xy``)."""
+    """Splits an answer into numbers, names and signs.
+    Any other word of up to three letters is as many factors (``xy``)."""
     found: list[str] = []
     for match in _TOKEN.finditer(_simplified(text).rstrip()):
         command, word = match["command"], match["word"]

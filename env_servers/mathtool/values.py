@@ -23,8 +23,8 @@ MAX_BITS, MAX_MAGNITUDE, MAX_ARGUMENT = 200_000, 1_000_000, 10_000
 POINTS, MAX_WORK = 12, 40_000
 IMAGINARY = Term("name", ("i",))
 _FUNCTIONS = frozenset(
-    "sin cos tan sec csc cot asin acos atan asec acsc acot sinh cosh tanh sech csch coth asinh acosh atanh exp factorial binomial floor "
-    "ceil re im conj".split()
+    "sin cos tan sec csc cot asin acos atan asec acsc acot sinh cosh tanh sech csch coth asinh acosh atanh exp "
+    "factorial binomial floor ceil re im conj".split()
 )
 _EXACT: dict[str, Callable[..., Any]] = {
     "+": operator.add,
@@ -66,7 +66,8 @@ class Values:
         self._work = 0
 
     def equal(self, gold: Term, answer: Term) -> bool:
-        """Whether two terms have the same value wherever both are defined: over the reals, or else over the complex numbers."""
+        """Whether two terms have the same value wherever both are defined: over the reals, or else over the complex
+        numbers."""
         variables = names(gold, answer)
         points = POINTS if variables else 1
         for complex_ in (False, True)[IMAGINARY in terms(gold, answer) :]:
@@ -90,13 +91,17 @@ class Values:
             except ArithmeticError:
                 continue
         near = 1e-6 if _has_decimal(gold) or _has_decimal(answer) else 1e-40
-        return len(ratios) > 1 and all(r != 0 and (r > 0 or not positive) and abs(r - ratios[0]) <= abs(r) * near for r in ratios)
+        return len(ratios) > 1 and all(
+            r != 0 and (r > 0 or not positive) and abs(r - ratios[0]) <= abs(r) * near for r in ratios
+        )
 
     def _equal_at(self, gold: Term, answer: Term, point: dict[str, Fraction], complex_: bool) -> bool | None:
         """Whether two terms have the same value at a point; None if one has none there."""
         context = _context(DIGITS[1])
         try:
-            (low, low2), (wanted, given) = ([self._at(t, point, digits, complex_) for t in (gold, answer)] for digits in DIGITS)
+            (low, low2), (wanted, given) = (
+                [self._at(t, point, digits, complex_) for t in (gold, answer)] for digits in DIGITS
+            )
             if wanted == given:
                 return True
             close, exact = False, isinstance(wanted, Fraction) and isinstance(given, Fraction)
@@ -106,7 +111,9 @@ class Values:
                 if context.isinf(wanted) or context.isinf(given):
                     return False
                 error = abs(given - wanted)
-                close = bool(error <= 1e-40 * abs(low2 - low) or error <= context.mpf(10) ** -100 * max(abs(wanted), abs(given)))
+                close = bool(
+                    error <= 1e-40 * abs(low2 - low) or error <= context.mpf(10) ** -100 * max(abs(wanted), abs(given))
+                )
             if close or wanted == 0 or given == 0 or not (_has_decimal(gold) or _is_decimal(answer)):
                 return close
             error, size = _fraction(abs(given - wanted)), _fraction(abs(wanted))
@@ -129,11 +136,23 @@ class Values:
             name = term.args[0]
             if name in ("Reals", "True", "False"):
                 raise Undefined
-            return point[name] if name in point else +{"pi": context.pi, "e": context.e, "i": context.j, "oo": context.inf}[name]
+            return (
+                point[name]
+                if name in point
+                else +{"pi": context.pi, "e": context.e, "i": context.j, "oo": context.inf}[name]
+            )
         args = [self._at(arg, point, digits, complex_) for arg in term.args if isinstance(arg, Term)]
         try:
             value = _applied(context, term.head, args, complex_)
-        except (ValueError, TypeError, IndexError, ArithmeticError, NotImplementedError, context.NoConvergence) as error:  # of mpmath
+        # of mpmath
+        except (
+            ValueError,
+            TypeError,
+            IndexError,
+            ArithmeticError,
+            NotImplementedError,
+            context.NoConvergence,
+        ) as error:
             raise Undefined from error
         if isinstance(value, Fraction):
             if max(value.numerator.bit_length(), value.denominator.bit_length()) <= MAX_BITS:
@@ -143,7 +162,9 @@ class Values:
             if value.imag != 0:
                 raise Undefined
             value = value.real
-        if context.isnan(value) or (value != 0 and not context.isinf(value) and abs(context.mag(value)) > MAX_MAGNITUDE):
+        if context.isnan(value) or (
+            value != 0 and not context.isinf(value) and abs(context.mag(value)) > MAX_MAGNITUDE
+        ):
             raise Undefined
         return value
 
@@ -163,7 +184,9 @@ def _has_decimal(term: Term) -> bool:
 
 def _is_decimal(answer: Term) -> bool:
     """Whether an answer is a decimal or has one; Python's ``2.0`` is the integer."""
-    return _has_decimal(answer) and not (answer.head == "number" and answer.args[0].denominator == 1 and answer.args[1] > 0)
+    return _has_decimal(answer) and not (
+        answer.head == "number" and answer.args[0].denominator == 1 and answer.args[1] > 0
+    )
 
 
 def _real(context: Any, value: Any) -> Any:
@@ -193,9 +216,12 @@ def _applied(context: Any, head: str, args: list[Any], complex_: bool) -> Any:
     """The value of an operator or a function; a fraction where the arguments are and that is exact."""
     exact = all(isinstance(arg, Fraction) for arg in args)
     if head in ("^", "sqrt", "cbrt", "root"):
-        exponent = {"^": lambda: args[1], "sqrt": lambda: Fraction(1, 2), "cbrt": lambda: Fraction(1, 3), "root": lambda: 1 / args[1]}[
-            head
-        ]()
+        exponent = {
+            "^": lambda: args[1],
+            "sqrt": lambda: Fraction(1, 2),
+            "cbrt": lambda: Fraction(1, 3),
+            "root": lambda: 1 / args[1],
+        }[head]()
         return _power(context, args[0], exponent, complex_)
     if head in ("factorial", "binomial") and exact and all(arg.denominator == 1 and 0 <= arg <= 2000 for arg in args):
         return Fraction((math.factorial if head == "factorial" else math.comb)(*map(int, args)))
@@ -212,7 +238,9 @@ def _applied(context: Any, head: str, args: list[Any], complex_: bool) -> Any:
     if head == "°":
         return numbers[0] * context.pi / 180
     if head.endswith("()") and head != "()":  # a function that nobody knows: one value for each argument
-        return Fraction(random.Random(f"{head} {[context.nstr(number, 30) for number in numbers]}").randrange(1, 10**9), 10**8 + 7)
+        return Fraction(
+            random.Random(f"{head} {[context.nstr(number, 30) for number in numbers]}").randrange(1, 10**9), 10**8 + 7
+        )
     if head not in _FUNCTIONS or (head[-1] in "hp" and abs(numbers[0]) > 10**5):  # exp, sinh and the like
         raise Undefined
     return getattr(context, head)(*numbers)

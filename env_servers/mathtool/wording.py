@@ -1,4 +1,5 @@
-"""English around a value: what leads to it, numbers in words, units, what is counted. All is listed: any other word is left over."""
+"""English around a value: what leads to it, numbers in words, units, what is counted.
+All is listed: any other word is left over."""
 
 from __future__ import annotations
 
@@ -8,17 +9,20 @@ from pathlib import Path
 
 #: Words that may lead to a value, and those of them after which one may stand. Nothing here changes what the value is.
 _LINKS = frozenset(
-    "is are was were be equals get gets got have has had gives give makes obtain obtained so thus hence therefore then about approximately "
-    "exactly roughly answer".split()
+    "is are was were be equals get gets got have has had gives give makes obtain obtained so thus hence therefore then "
+    "about approximately exactly roughly answer".split()
 )
 _LEADS = _LINKS | set(
-    """the a an and final correct right result value solution total number amount sum product count area perimeter volume length width
-    height radius distance speed time cost price probability ratio percentage average mean median remainder quotient minimum maximum
-    smallest largest least greatest possible exact overall combined of for in it we i there equal which that this required desired all
-    our my his her their its they he she will you can how many much""".split()
+    """the a an and final correct right result value solution total number amount sum product count area perimeter
+    volume length width height radius distance speed time cost price probability ratio percentage average mean median
+    remainder quotient minimum maximum smallest largest least greatest possible exact overall combined of for in it we i
+    there equal which that this required desired all our my his her their its they he she will you can how many
+    much""".split()
 )
 _STEP = re.compile(r"([A-Za-z]+(?:'s)?)(,?\s+|\s*[:=]\s*)(?=\S)")
-_AFTER = re.compile(r"\s*,?\s+(?:is|are) (?:the|my|our) (?:final |correct |right )*(?:answers?|result|solution)\Z", re.IGNORECASE)
+_AFTER = re.compile(
+    r"\s*,?\s+(?:is|are) (?:the|my|our) (?:final |correct |right )*(?:answers?|result|solution)\Z", re.IGNORECASE
+)
 _AGAIN = re.compile(r"(.*\d)\s*\(([A-Za-z][A-Za-z -]+)\)|([A-Za-z][A-Za-z -]+?)\s*\((\d+)\)")
 _ONES = """zero one two three four five six seven eight nine ten
     eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen""".split()
@@ -33,7 +37,9 @@ def unframed(text: str) -> str:
     """A plain answer without the words that lead to it, and without its repetition in words, ``42 (forty-two)``."""
     text = re.sub(r"\bequal to\b", "equals", _AFTER.sub("", text))
     at = value = 0
-    while (step := _STEP.match(text, at)) and (len(word := step[1].lower()) == 1 or word in _LEADS or word in _units()[1]):
+    while (step := _STEP.match(text, at)) and (
+        len(word := step[1].lower()) == 1 or word in _LEADS or word in _units()[1]
+    ):
         at = step.end()
         if word in _LINKS or (len(word) > 1 and not step[2].isspace() and "," not in step[2]):
             value = at
@@ -74,7 +80,8 @@ def _units() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def is_unit(word: str) -> bool:
-    """Whether a word is a unit, a counted thing, or one of the adjectives that go with them. ``@`` marks an upright word of LaTeX."""
+    """Whether a word is a unit, a counted thing, or one of the adjectives that go with them.
+    ``@`` marks an upright word of LaTeX."""
     measures, counted = _units()
     return word in measures or (bare := word.lstrip("@")) in counted or (bare != word and (bare in measures))
 

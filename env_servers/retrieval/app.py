@@ -1,11 +1,14 @@
 """The service: ET-Agent's retrieval protocol over any retriever.
 
-- ``GET /health`` -> ``{"status": "ok", "retrievers": {"total": int, "available": int}}``, the threads for searches and how many are idle.
-- ``POST /search`` ``{"query": str, "top_n": int = 10, "return_score": bool = false}`` -> ``[{"id": str, "contents": str}, ..]``, where
-  the first line of ``contents`` is the title; with ``return_score`` ``[documents, scores]``.
-- ``POST /batch_search``, ``query`` being a list -> a list of such lists; with ``return_score`` ``[[documents, ..], [scores, ..]]``.
+- ``GET /health`` -> ``{"status": "ok", "retrievers": {"total": int, "available": int}}``, the threads for searches and
+  how many are idle.
+- ``POST /search`` ``{"query": str, "top_n": int = 10, "return_score": bool = false}`` -> ``[{"id": str, "contents":
+  str}, ..]``, where the first line of ``contents`` is the title; with ``return_score`` ``[documents, scores]``.
+- ``POST /batch_search``, ``query`` being a list -> a list of such lists; with ``return_score``
+  ``[[documents, ..], [scores, ..]]``.
 
-An empty query is a 400. A search that could not be carried out is a 503, one that took too long a 504, with an ``ErrorBody``.
+An empty query is a 400. A search that could not be carried out is a 503, one that took too long a 504, with an
+``ErrorBody``.
 """
 
 from __future__ import annotations
@@ -124,7 +127,12 @@ def create_app(retriever: Retriever, *, token: str | None, timeout_s: float = 60
 
     add_error_handlers(app, hint="See env_servers/retrieval/app.py for the request bodies.")
     app.add_middleware(
-        AuthMiddleware, token=token, open_paths={"/health"}, max_body_bytes=MAX_BODY, large_paths={"/batch_search"}, metrics=metrics
+        AuthMiddleware,
+        token=token,
+        open_paths={"/health"},
+        max_body_bytes=MAX_BODY,
+        large_paths={"/batch_search"},
+        metrics=metrics,
     )
     return app
 
@@ -132,7 +140,9 @@ def create_app(retriever: Retriever, *, token: str | None, timeout_s: float = 60
 def _check(queries: Sequence[str]) -> None:
     for i, query in enumerate(queries):
         if not query.strip():
-            raise Refused(400, f"query {i} is empty" if len(queries) > 1 else "the query is empty", "Send at least one word.")
+            raise Refused(
+                400, f"query {i} is empty" if len(queries) > 1 else "the query is empty", "Send at least one word."
+            )
 
 
 def _documents(passages: Sequence[Passage]) -> list[dict[str, str]]:

@@ -16,8 +16,9 @@ FAST_PASSAGES = 20_000
 
 
 class BM25(Retriever):
-    """Lucene's variant of BM25 over titles and texts. Passages that share no word with the query are never returned; equal scores keep
-    the order of the corpus, so that a search gives the same answer on every machine.
+    """Lucene's variant of BM25 over titles and texts.
+    Passages that share no word with the query are never returned; equal scores keep the order of the corpus, so that a
+    search gives the same answer on every machine.
 
     Args:
         k1: How soon further occurrences of a word stop counting.
@@ -32,7 +33,9 @@ class BM25(Retriever):
             import bm25s
             import Stemmer
         except ImportError as error:
-            raise RuntimeError(f"BM25 search needs the packages bm25s and PyStemmer: pip install 'agentr[searchqa]' ({error})") from error
+            raise RuntimeError(
+                f"BM25 search needs the packages bm25s and PyStemmer: pip install 'agentr[searchqa]' ({error})"
+            ) from error
         self._passages = tuple(passages)
         self._stemmer = Stemmer.Stemmer("english")
         self._stemming = threading.Lock()  # a PyStemmer object must not be used by two threads at a time

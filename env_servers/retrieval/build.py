@@ -21,14 +21,18 @@ RETRIEVERS: dict[str, type[Retriever]] = {"bm25": BM25, "dense": Dense, "web": W
 
 
 def build(
-    retriever: str = "bm25", settings: Mapping[str, Any] | None = None, corpus: str | None = None, cache: Cache | None = None
+    retriever: str = "bm25",
+    settings: Mapping[str, Any] | None = None,
+    corpus: str | None = None,
+    cache: Cache | None = None,
 ) -> Retriever:
     """A retriever.
 
     Args:
         retriever: A name of ``RETRIEVERS``, or ``module:class`` for one that lives elsewhere.
         settings: Arguments of its class.
-        corpus: File of passages (`corpus.py`); the fictional world without one. Only for retrievers that search passages of ours.
+        corpus: File of passages (`corpus.py`); the fictional world without one. Only for retrievers that search
+            passages of ours.
         cache: Where its answers are kept.
 
     Raises:
@@ -39,7 +43,10 @@ def build(
     known = set(inspect.signature(cls).parameters)
     settings = dict(settings or {})
     if unknown := sorted(settings.keys() - (known - {"passages"})):
-        raise ValueError(f"retriever {retriever} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known - {'passages'}))}")
+        raise ValueError(
+            f"retriever {retriever} has no setting {', '.join(unknown)}; it has "
+            f"{', '.join(sorted(known - {'passages'}))}"
+        )
     if "passages" in known:
         settings["passages"] = load_corpus(corpus)
     elif corpus is not None:
@@ -61,9 +68,18 @@ def takes_corpus(retriever: str) -> bool:
 def requirements() -> list[Requirement]:
     """Lists what retrieval needs, or can use, from outside."""
     return [
-        _packages("BM25 search (bm25s, PyStemmer)", ("bm25s", "Stemmer"), "pip install 'agentr[searchqa]'", optional=False),
-        _packages("dense retrieval (torch, transformers)", ("torch", "transformers"), "pip install torch transformers", optional=True),
-        Requirement("a corpus of your own", False, f"{WIKIPEDIA}; its path goes into the option 'corpus'", optional=True),
+        _packages(
+            "BM25 search (bm25s, PyStemmer)", ("bm25s", "Stemmer"), "pip install 'agentr[searchqa]'", optional=False
+        ),
+        _packages(
+            "dense retrieval (torch, transformers)",
+            ("torch", "transformers"),
+            "pip install torch transformers",
+            optional=True,
+        ),
+        Requirement(
+            "a corpus of your own", False, f"{WIKIPEDIA}; its path goes into the option 'corpus'", optional=True
+        ),
     ]
 
 

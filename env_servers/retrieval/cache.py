@@ -1,4 +1,5 @@
-"""A cache of answers that cost something, on disk, shared by threads and processes; also a recording that a run can be replayed from."""
+"""A cache of answers that cost something, on disk, shared by threads and processes; also a recording that a run can be
+replayed from."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class Mode(StrEnum):
 class Cache:
     """Answers by source and question in one SQLite file.
 
-    The first answer to a question stays: if two callers ask at the same time, both get the one that was written first. An answer is
-    written in one transaction, so that a process that dies leaves the file as it was.
+    The first answer to a question stays: if two callers ask at the same time, both get the one that was written first.
+    An answer is written in one transaction, so that a process that dies leaves the file as it was.
 
     Args:
         path: The file; made when recording, expected when replaying.
@@ -45,14 +46,18 @@ class Cache:
         self.path = Path(path).expanduser()
         if self.mode is Mode.REPLAY and not self.path.is_file():
             raise ValueError(f"there is no recording {self.path} to replay; make one with the mode 'record'")
-        # Not in WAL mode, which would be faster and does not work on network file systems; a replay needs no right to write.
+        # Not in WAL mode, which would be faster and does not work on network file systems; a replay needs no right to
+        # write.
         uri = f"{self.path.absolute().as_uri()}?mode={'ro' if self.mode is Mode.REPLAY else 'rwc'}"
         self._using = threading.Lock()
         try:
-            self._connection = sqlite3.connect(uri, uri=True, timeout=LOCK_S, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                uri, uri=True, timeout=LOCK_S, isolation_level=None, check_same_thread=False
+            )
             if self.mode is Mode.RECORD:
                 self._connection.execute(
-                    "CREATE TABLE IF NOT EXISTS answers (source TEXT, question TEXT, answer TEXT NOT NULL, PRIMARY KEY (source, question))"
+                    "CREATE TABLE IF NOT EXISTS answers (source TEXT, question TEXT, answer TEXT NOT NULL, PRIMARY KEY "
+                    "(source, question))"
                 )
             self._connection.execute("SELECT source, question, answer FROM answers LIMIT 1")
         except sqlite3.Error as error:
@@ -68,15 +73,15 @@ class Cache:
             source: Who answers; answers are held for each source apart.
 
         Raises:
-            RetrievalFailure: The recording does not hold the answer, when replaying; or the file cannot be read or written; else as
-                ``ask``.
+            RetrievalFailure: The recording does not hold the answer, when replaying; or the file cannot be read or
+                written; else as ``ask``.
         """
         if (held := self._execute(HELD, source, question)) is not None:
             return json.loads(held[0])
         if self.mode is Mode.REPLAY:
             raise RetrievalFailure(
-                f"the recording {self.path} holds no answer of {source} to {question!r}: it was made with other settings or another "
-                "agent; record it with the mode 'record'"
+                f"the recording {self.path} holds no answer of {source} to {question!r}: it was made with other "
+                "settings or another agent; record it with the mode 'record'"
             )
         self._execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", source, question, json.dumps(ask()))
         return json.loads(self._execute(HELD, source, question)[0])
@@ -99,6 +104,9 @@ class Cached(Retriever):
         self._cache = cache
 
     def search(self, query: str, k: int) -> list[Passage]:
-        question = f"{k} {' '.join(query.casefold().split())}".encode("utf-8", "replace").decode()  # SQLite refuses lone surrogates
-        found = self._cache.get(self.name, question, lambda: [asdict(passage) for passage in self._inner.search(query, k)])
+        # SQLite refuses lone surrogates
+        question = f"{k} {' '.join(query.casefold().split())}".encode("utf-8", "replace").decode()
+        found = self._cache.get(
+            self.name, question, lambda: [asdict(passage) for passage in self._inner.search(query, k)]
+        )
         return [Passage(**passage) for passage in found]

@@ -1,7 +1,7 @@
 """Passages from a user's file. Nothing is ever downloaded.
 
-- ``.jsonl`` (or ``.jsonl.gz``): a passage a line, with ``id`` and either ``contents`` (first line = title, as in FlashRAG's and
-  ET-Agent's Wikipedia dumps) or ``text`` and ``title``.
+- ``.jsonl`` (or ``.jsonl.gz``): a passage a line, with ``id`` and either ``contents`` (first line = title, as in
+  FlashRAG's and ET-Agent's Wikipedia dumps) or ``text`` and ``title``.
 - ``.json``, a list: HotpotQA questions with their paragraphs in ``context``, as the authors publish them
   (``[[title, [sentence, ..]], ..]``) or as Hugging Face does (``{"title": [..], "sentences": [[..], ..]}``).
 - ``.json``, an object: query -> text, as in ARPO's search cache; the query becomes the title.
@@ -18,7 +18,9 @@ from env_servers.retrieval.base import Passage
 from env_servers.retrieval.passages import fiction
 
 #: Where a Wikipedia of passages comes from, for messages.
-WIKIPEDIA = "the passage dumps of FlashRAG (https://github.com/RUC-NLPIR/FlashRAG, 'corpus'), as .jsonl with id and contents"
+WIKIPEDIA = (
+    "the passage dumps of FlashRAG (https://github.com/RUC-NLPIR/FlashRAG, 'corpus'), as .jsonl with id and contents"
+)
 
 
 def load_corpus(path: str | None) -> tuple[Passage, ...]:
@@ -31,7 +33,9 @@ def load_corpus(path: str | None) -> tuple[Passage, ...]:
         return fiction()
     file = Path(path).expanduser()
     if not file.is_file():
-        raise ValueError(f"there is no corpus file {file}; give the path of a file of passages, for instance {WIKIPEDIA}")
+        raise ValueError(
+            f"there is no corpus file {file}; give the path of a file of passages, for instance {WIKIPEDIA}"
+        )
     passages: dict[tuple[str, str], Passage] = {}
     for passage in _read(file):
         passages.setdefault((passage.title, passage.text), passage)

@@ -16,8 +16,9 @@ from env_servers.retrieval.bm25 import fingerprint
 
 
 class Dense(Retriever):
-    """Passages by the inner product of unit vectors. Every query is compared with every passage: no approximate index, which a
-    corpus of a few million passages does not need on a GPU.
+    """Passages by the inner product of unit vectors.
+    Every query is compared with every passage: no approximate index, which a corpus of a few million passages does not
+    need on a GPU.
 
     Args:
         encoder: Folder with a model and its tokenizer, for instance a download of e5-base-v2.
@@ -26,7 +27,8 @@ class Dense(Retriever):
         device: Where encoder and vectors are, as torch names it.
         batch: Texts encoded at a time.
         max_tokens: Longer texts are cut.
-        embeddings: Folder in which the vectors of the corpus are kept between starts; None computes them at every start.
+        embeddings: Folder in which the vectors of the corpus are kept between starts; None computes them at every
+            start.
 
     Raises:
         RuntimeError: torch or transformers is not installed, or the folder holds no encoder.
@@ -48,14 +50,16 @@ class Dense(Retriever):
             import torch
             import transformers
         except ImportError as error:
-            raise RuntimeError(f"dense retrieval needs torch and transformers: pip install torch transformers ({error})") from error
+            raise RuntimeError(
+                f"dense retrieval needs torch and transformers: pip install torch transformers ({error})"
+            ) from error
         try:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(encoder, local_files_only=True)
             self._model: Any = transformers.AutoModel.from_pretrained(encoder, local_files_only=True).to(device).eval()
         except (OSError, ValueError) as error:
             raise RuntimeError(
-                f"{encoder!r} is no folder with a sentence encoder that transformers can load ({error}). Download one, for instance "
-                "with: hf download intfloat/e5-base-v2 --local-dir e5-base-v2"
+                f"{encoder!r} is no folder with a sentence encoder that transformers can load ({error}). Download one, "
+                "for instance with: hf download intfloat/e5-base-v2 --local-dir e5-base-v2"
             ) from error
         self._torch = torch
         self._passages = tuple(passages)
@@ -67,10 +71,17 @@ class Dense(Retriever):
         weights = hashlib.sha256()
         for name, tensor in sorted(self._model.state_dict().items()):
             weights.update(f"{name}{tuple(tensor.shape)}{float(tensor.double().sum()):.6g}".encode())
-        settings = f"{weights.hexdigest()[:10]}, {query_prefix!r}, {passage_prefix!r}, {max_tokens}, corpus={fingerprint(passages)}"
+        settings = (
+            f"{weights.hexdigest()[:10]}, {query_prefix!r}, {passage_prefix!r}, {max_tokens}, "
+            f"corpus={fingerprint(passages)}"
+        )
         self.name = f"dense({settings})"
         texts = [passage_prefix + passage.contents.replace("\n", " ") for passage in self._passages]
-        file = None if embeddings is None else Path(embeddings) / f"{hashlib.sha256(settings.encode()).hexdigest()[:16]}.npy"
+        file = (
+            None
+            if embeddings is None
+            else Path(embeddings) / f"{hashlib.sha256(settings.encode()).hexdigest()[:16]}.npy"
+        )
         if file is not None and file.is_file():
             vectors = np.load(file)
         else:
@@ -93,7 +104,8 @@ class Dense(Retriever):
         ]
 
     def _encode(self, texts: Sequence[str]) -> Any:
-        """Unit vectors [len(texts), D] of the texts, on the device; longest first, so that batches waste little padding."""
+        """Unit vectors [len(texts), D] of the texts, on the device; longest first, so that batches waste little
+        padding."""
         torch = self._torch
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
         rows: list[Any] = [None] * len(texts)
@@ -101,7 +113,11 @@ class Dense(Retriever):
             chosen = order[start : start + self._batch]
             with self._encoding, torch.inference_mode():
                 tokens = self._tokenizer(
-                    [texts[i] for i in chosen], padding=True, truncation=True, max_length=self._max_tokens, return_tensors="pt"
+                    [texts[i] for i in chosen],
+                    padding=True,
+                    truncation=True,
+                    max_length=self._max_tokens,
+                    return_tensors="pt",
                 ).to(self._device)
                 hidden = self._model(**tokens).last_hidden_state  # [B, T, D]
                 mask = tokens["attention_mask"].unsqueeze(-1).to(hidden.dtype)

@@ -1,4 +1,5 @@
-"""Calls to services that may be slow, busy or gone: one deadline over all attempts, and waits that grow between them."""
+"""Calls to services that may be slow, busy or gone: one deadline over all attempts, and waits that grow between
+them."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ class Service:
         self._attempts = attempts
         secret = os.environ.get(key.variable, "").strip() if key else ""
         self._lacks = key.variable if key and key.required and not secret else None
-        self._http = httpx.Client(headers={key.header: key.prefix + secret} if key and secret else None, follow_redirects=False)
+        self._http = httpx.Client(
+            headers={key.header: key.prefix + secret} if key and secret else None, follow_redirects=False
+        )
         self._jitter = random.Random()
 
     def check(self) -> None:
@@ -62,7 +65,9 @@ class Service:
             RetrievalFailure: Its key is not set.
         """
         if self._lacks:
-            raise RetrievalFailure(f"{self._what} needs a key in the environment variable {self._lacks}, and is not called without it")
+            raise RetrievalFailure(
+                f"{self._what} needs a key in the environment variable {self._lacks}, and is not called without it"
+            )
 
     def call(self, method: str, url: str, read: Callable[[Any], Any], **content: Any) -> Any:
         """``read`` of the JSON answer.
@@ -72,7 +77,8 @@ class Service:
             content: As for httpx (``json=``, ``params=``).
 
         Raises:
-            RetrievalFailure: There was no good answer within the deadline, the service refuses for good, or the key is not set.
+            RetrievalFailure: There was no good answer within the deadline, the service refuses for good, or the key is
+                not set.
         """
         self.check()
         end = time.monotonic() + self._deadline_s
@@ -93,7 +99,9 @@ class Service:
                 break
             time.sleep(pause)
             wait *= 2
-        raise RetrievalFailure(f"{self._what} gave no answer in {attempt} attempts within {self._deadline_s:g} s; the last: {problem}")
+        raise RetrievalFailure(
+            f"{self._what} gave no answer in {attempt} attempts within {self._deadline_s:g} s; the last: {problem}"
+        )
 
     def _read(self, response: httpx.Response, read: Callable[[Any], Any]) -> Any:
         try:

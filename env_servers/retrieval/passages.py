@@ -14,13 +14,17 @@ NAME_AGAIN = 0.25
 
 @cache
 def fiction() -> tuple[Passage, ...]:
-    """One passage for each entity, which tells all facts of which the entity is the subject; titles are the entities' names."""
+    """One passage for each entity, which tells all facts of which the entity is the subject; titles are the entities'
+    names."""
     world = World.fiction()
-    return tuple(Passage(f"fiction/{i}", entity.name, tell(world, entity)) for i, entity in enumerate(world.entities.values()))
+    return tuple(
+        Passage(f"fiction/{i}", entity.name, tell(world, entity)) for i, entity in enumerate(world.entities.values())
+    )
 
 
 def tell(world: World, entity: Entity) -> str:
-    """The passage about an entity: a lead, the facts that the lead leaves out, and one or two sentences that nobody asks about."""
+    """The passage about an entity: a lead, the facts that the lead leaves out, and one or two sentences that nobody
+    asks about."""
     rng = random.Random(f"passage/{entity.name}")
     about = world.kinds[entity.kind]
     told = {name: fact.told for name, fact in entity.facts.items()}

@@ -1,7 +1,7 @@
 """Serves one retriever over HTTP (`app.py`): ``python -m env_servers.retrieval --corpus wiki.jsonl.gz --port 1243``.
 
-Once it listens it prints one line of JSON on stdout, ``{"url": .., "retriever": .., "pid": ..}``. The bearer token comes from an
-environment variable, as do the keys of the services that a retriever calls.
+Once it listens it prints one line of JSON on stdout, ``{"url": .., "retriever": .., "pid": ..}``. The bearer token
+comes from an environment variable, as do the keys of the services that a retriever calls.
 """
 
 from __future__ import annotations
@@ -45,13 +45,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m env_servers.retrieval", description="A retrieval server.")
     parser.add_argument("--retriever", default="bm25", help=f"{', '.join(RETRIEVERS)}, or module:class")
-    parser.add_argument("--setting", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the retriever")
+    parser.add_argument(
+        "--setting", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the retriever"
+    )
     parser.add_argument("--corpus", help="file of passages; a fictional world without one")
     parser.add_argument("--cache", metavar="FILE", help="where answers are kept")
     parser.add_argument("--cache-mode", choices=list(Mode), default=Mode.RECORD)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=1243, help="0 lets the system choose")
-    parser.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="environment variable that holds the bearer token")
+    parser.add_argument(
+        "--token-env", default=TOKEN_ENV, metavar="NAME", help="environment variable that holds the bearer token"
+    )
     parser.add_argument("--timeout-s", type=float, default=60.0, help="deadline of a request's searches")
     parser.add_argument("--threads", type=int, default=16, help="searches at the same time")
     return parser

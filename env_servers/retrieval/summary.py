@@ -11,9 +11,12 @@ from env_servers.retrieval.cache import Cache, Mode
 from env_servers.retrieval.http import Key, Service
 
 PROMPT = """\
-Someone is answering a question with the help of a search engine. Read the passages that the latest search found, and write down what \
-in them helps: facts that answer the question, or that the next search can build on. Use only what the passages say, keep names and \
-numbers as they stand there, and do not answer the question yourself. If nothing helps, write: No helpful information found.
+Someone is answering a question with the help of a search engine. Read the passages that the latest search found, and \
+write down what \
+in them helps: facts that answer the question, or that the next search can build on. Use only what the passages say, \
+keep names and \
+numbers as they stand there, and do not answer the question yourself. If nothing helps, write: No helpful information \
+found.
 
 Question: {question}
 Earlier searches: {earlier}
@@ -67,7 +70,10 @@ class ChatSummariser:
         cache: Cache | None = None,
     ) -> None:
         self._service = Service(
-            f"the summariser {model} at {base_url}", Key(key_env) if key_env else None, deadline_s=deadline_s, attempts=attempts
+            f"the summariser {model} at {base_url}",
+            Key(key_env) if key_env else None,
+            deadline_s=deadline_s,
+            attempts=attempts,
         )
         self._url = f"{base_url.rstrip('/')}/chat/completions"
         self._settings = {"model": model, "max_tokens": max_tokens, "temperature": temperature}
@@ -78,7 +84,9 @@ class ChatSummariser:
             self._service.check()
 
     def summarise(self, question: str, earlier: Sequence[str], query: str, passages: Sequence[Passage]) -> str:
-        listed = "\n\n".join(f"[{i}] {passage.title}\n{passage.text[: self._passage_chars]}" for i, passage in enumerate(passages, 1))
+        listed = "\n\n".join(
+            f"[{i}] {passage.title}\n{passage.text[: self._passage_chars]}" for i, passage in enumerate(passages, 1)
+        )
         prompt = PROMPT.format(question=question, earlier="; ".join(earlier) or "none", query=query, passages=listed)
         if self._cache is None:
             return self._ask(prompt)

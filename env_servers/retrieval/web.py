@@ -10,12 +10,14 @@ from env_servers.retrieval.http import Key, Service
 
 
 class Web(Retriever):
-    """A web search service that answers with JSON. The defaults are serper.dev's; others are described by the arguments, for instance
-    Brave's: ``url="https://api.search.brave.com/res/v1/web/search?q={query}&count={k}"``, ``key_header="X-Subscription-Token"``,
+    """A web search service that answers with JSON.
+    The defaults are serper.dev's; others are described by the arguments, for instance Brave's:
+    ``url="https://api.search.brave.com/res/v1/web/search?q={query}&count={k}"``, ``key_header="X-Subscription-Token"``,
     ``results="web.results"``, ``text="description"``, ``link="url"``.
 
     Args:
-        url: With ``{query}`` and ``{k}`` in it the request is a GET of that address; without, a POST of ``{"q": query, "num": k}``.
+        url: With ``{query}`` and ``{k}`` in it the request is a GET of that address; without, a POST of
+            ``{"q": query, "num": k}``.
         key_env: Environment variable with the key.
         key_header: Header that carries the key.
         results: Where the list of results is in the answer, names separated by dots.
@@ -71,7 +73,9 @@ class Remote(Retriever):
         token_env: Environment variable with its bearer token; unset for a server without one.
     """
 
-    def __init__(self, *, url: str, token_env: str = "AGENTR_RETRIEVAL_TOKEN", deadline_s: float = 10.0, attempts: int = 4) -> None:
+    def __init__(
+        self, *, url: str, token_env: str = "AGENTR_RETRIEVAL_TOKEN", deadline_s: float = 10.0, attempts: int = 4
+    ) -> None:
         key = Key(token_env, required=False)
         self._service = Service(f"the retrieval server at {url}", key, deadline_s=deadline_s, attempts=attempts)
         self._url = url.rstrip("/")

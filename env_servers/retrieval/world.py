@@ -1,8 +1,9 @@
 """A fictional world: a few hundred named things and the facts that tie them together.
 
-It is the default corpus (`passages.py` tells it) and the source of the default questions (`env_servers/searchqa/questions.py` asks for
-it). Being invented, it can be published with the code, and no language model knows its answers without searching. Everything follows
-from ``fiction.yaml`` and fixed seeds: the same world in every process.
+It is the default corpus (`passages.py` tells it) and the source of the default questions
+(`env_servers/searchqa/questions.py` asks for it). Being invented, it can be published with the code, and no language
+model knows its answers without searching. Everything follows from ``fiction.yaml`` and fixed seeds: the same world in
+every process.
 """
 
 from __future__ import annotations
@@ -85,12 +86,14 @@ class World:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self.kinds: dict[str, dict[str, Any]] = spec["kinds"]
         self.relations = {
-            kind: {name: _relation(name, kind, about) for name, about in data["relations"].items()} for kind, data in self.kinds.items()
+            kind: {name: _relation(name, kind, about) for name, about in data["relations"].items()}
+            for kind, data in self.kinds.items()
         }
         self.entities: dict[str, Entity] = {}
         self.of_kind: dict[str, list[Entity]] = {kind: self._name_entities(kind, spec["words"]) for kind in self.kinds}
         relations = [relation for of_kind in self.relations.values() for relation in of_kind.values()]
-        for relation in sorted(relations, key=lambda relation: "among" in relation.rule):  # needs the facts of what it chooses among
+        # needs the facts of what it chooses among
+        for relation in sorted(relations, key=lambda relation: "among" in relation.rule):
             self._draw_facts(relation)
         for entity in self.entities.values():
             ordered = {name: entity.facts[name] for name in self.relations[entity.kind] if name in entity.facts}
@@ -148,17 +151,31 @@ class World:
     def _fact(self, entity: Entity, relation: Relation, value: str) -> Fact:
         if relation.to:
             short = self.kinds[relation.to].get("short")
-            answers = (value, value.removeprefix(f"{short} "), f"{value.removeprefix(f'{short} ')} {short}") if short else (value,)
+            answers = (
+                (value, value.removeprefix(f"{short} "), f"{value.removeprefix(f'{short} ')} {short}")
+                if short
+                else (value,)
+            )
             return Fact(entity.name, relation, value, answers, self.entities[value].said)
         unit = relation.rule.get("unit", ())
-        return Fact(entity.name, relation, value, (value, *(f"{value} {name}" for name in unit)), " ".join([value, *unit[:1]]))
+        return Fact(
+            entity.name, relation, value, (value, *(f"{value} {name}" for name in unit)), " ".join([value, *unit[:1]])
+        )
 
 
 def _relation(name: str, kind: str, about: Mapping[str, Any]) -> Relation:
     rule = dict(about)
     texts = {key: tuple(rule.pop(key, ())) for key in ("asks", "says", "same")}
     which = rule.pop("which", None)
-    return Relation(name, kind, rule.pop("noun"), to=rule.pop("to", ""), which=(which[0], which[1]) if which else None, rule=rule, **texts)
+    return Relation(
+        name,
+        kind,
+        rule.pop("noun"),
+        to=rule.pop("to", ""),
+        which=(which[0], which[1]) if which else None,
+        rule=rule,
+        **texts,
+    )
 
 
 def _slots(pattern: str) -> list[str]:

@@ -21,12 +21,14 @@ FRAMES = 8
 def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
     """Runs cells one after another in one ``__main__``; the exit status of the last.
 
-    Only what the last cell writes goes to ``output``, and the value of its last line, as in a notebook. An exception in an earlier
-    cell ends that cell. A cell ends as a program does: when its threads have ended and what it registered with `atexit` was called.
+    Only what the last cell writes goes to ``output``, and the value of its last line, as in a notebook. An exception in
+    an earlier cell ends that cell. A cell ends as a program does: when its threads have ended and what it registered
+    with `atexit` was called.
 
     Args:
         output: Descriptor for the last cell's standard output and error.
-        mark: Is written there when the last cell begins: an earlier one may have found the descriptor, and what it wrote does not count.
+        mark: Is written there when the last cell begins: an earlier one may have found the descriptor, and what it
+            wrote does not count.
     """
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -45,10 +47,11 @@ def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
 
 
 def _seed_everything() -> None:
-    """Has what draws by chance draw the same in every call: earlier cells run again before each later one, in any server.
+    """Has what draws by chance draw the same in every call: earlier cells run again before each later one, in any
+    server.
 
-    ``uuid``, ``secrets``, ``SystemRandom``, generators without a seed and numpy's all come to ``os.urandom`` or `random.Random.seed`. The
-    time, and what reads ``/dev/urandom`` itself, cannot be had the same.
+    ``uuid``, ``secrets``, ``SystemRandom``, generators without a seed and numpy's all come to ``os.urandom`` or
+    `random.Random.seed`. The time, and what reads ``/dev/urandom`` itself, cannot be had the same.
     """
     stream = random.Random(0)
     seed = random.Random.seed
@@ -70,7 +73,9 @@ def _redirect(descriptor: int) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-    sys.stdout, sys.stderr = (os.fdopen(n, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False) for n in (1, 2))
+    sys.stdout, sys.stderr = (
+        os.fdopen(n, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False) for n in (1, 2)
+    )
 
 
 def _run(cell: str, name: str, main: types.ModuleType, shown: bool) -> int:
@@ -96,9 +101,12 @@ def _run(cell: str, name: str, main: types.ModuleType, shown: bool) -> int:
 
 
 def _finish(last: bool) -> None:
-    """Waits for a cell's threads; for those of an executor after the ``last`` one only: until then they wait for work of later cells."""
+    """Waits for a cell's threads; for those of an executor after the ``last`` one only: until then they wait for work
+    of later cells."""
     pools: Any = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())
-    while left := [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon and t not in pools]:
+    while left := [
+        t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon and t not in pools
+    ]:
         left[0].join()
     if last:
         threading._shutdown()  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
 """Isolates the zygote: by bubblewrap, or by ``unshare`` of util-linux and `root.py`.
 
-Either way the zygote is process 1 of its own namespaces (processes, mounts, network without any interface, IPC, host name) and its
-file system is what ``View`` lists, read-only. Where neither works there is no sandbox: running the code unprotected is not offered.
+Either way the zygote is process 1 of its own namespaces (processes, mounts, network without any interface, IPC, host
+name) and its file system is what ``View`` lists, read-only. Where neither works there is no sandbox: running the code
+unprotected is not offered.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ def isolation() -> str:
         if not failure_of(name):
             return name
     raise SandboxUnavailable(
-        f"the sandbox needs Linux namespaces ({'; '.join(map(failure_of, ISOLATIONS))}). Install bubblewrap (apt install bubblewrap) and "
-        "allow namespaces: on the host, sysctl kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0; for "
-        "a container, --cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+        f"the sandbox needs Linux namespaces ({'; '.join(map(failure_of, ISOLATIONS))}). Install bubblewrap (apt "
+        "install bubblewrap) and allow namespaces: on the host, sysctl kernel.unprivileged_userns_clone=1 or "
+        "kernel.apparmor_restrict_unprivileged_userns=0; for a container, --cap-add SYS_ADMIN --security-opt "
+        "seccomp=unconfined --security-opt apparmor=unconfined"
     )
 
 
@@ -94,7 +96,14 @@ def failure_of(name: str) -> str:
         return f"this is {sys.platform} on {platform.machine()}, not Linux on {' or '.join(kernel.MACHINES)}"
     command = [*_bwrap(), "--ro-bind", "/", "/"] if name == "bubblewrap" else _unshare()
     try:
-        subprocess.run([*command, *_AS_A_CALL, "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=True)
+        subprocess.run(
+            [*command, *_AS_A_CALL, "true"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
     except FileNotFoundError:
         return f"{command[0]} is not installed"
     except (OSError, subprocess.SubprocessError) as error:
@@ -116,7 +125,10 @@ def command(how: str, packages: Sequence[str], setup: str, limits: dict[str, flo
     """
     view = _view(packages)
     config = {"setup": setup, "limits": limits, "own_code": OWN_CODE, "uid": NOBODY if _privileged() else None}
-    zygote = [*_python(f"sys.path += {[OWN_CODE, PACKAGES]!r}; from env_servers.sandbox.zygote import main; main()"), json.dumps(config)]
+    zygote = [
+        *_python(f"sys.path += {[OWN_CODE, PACKAGES]!r}; from env_servers.sandbox.zygote import main; main()"),
+        json.dumps(config),
+    ]
     if how == "unshare":
         own = str(Path(__file__).parents[2])
         build = f"sys.path.append({own!r}); from env_servers.sandbox.root import main; main()"

@@ -22,14 +22,16 @@ from enum import StrEnum
 
 from env_servers.sandbox import launch
 
-#: Longest wait for a zygote to start (it imports its packages), to begin a call, and to be gone once killed; in seconds.
+#: Longest wait for a zygote to start (it imports its packages), to begin a call, and to be gone once killed; in
+#: seconds.
 START_S, SPAWN_S, KILL_S = 120.0, 20.0, 10.0
 
 #: Imports the default packages and makes sympy build its tables, which would take a call some 0.3 s.
 SETUP = """
 import numpy, numpy.random, sympy
 x = sympy.Symbol("x")
-sympy.factor(x**2 - 1), sympy.solve(x**2 - 2), sympy.simplify((x**2 - x) / x), sympy.integrate(x**2), sympy.factorint(91)
+sympy.factor(x**2 - 1), sympy.solve(x**2 - 2), sympy.simplify((x**2 - x) / x), sympy.integrate(x**2), \
+sympy.factorint(91)
 """
 
 
@@ -67,7 +69,8 @@ class Limits:
         cpu_s: CPU time of each of its processes, in seconds.
         wall_s: Time from its start to its end, in seconds.
         memory_mb: Address space of each of its processes beyond what the preloaded packages take, in MiB.
-        processes: Processes and threads at the same time, its first one included. All together may take ``processes * memory_mb``.
+        processes: Processes and threads at the same time, its first one included. All together may take
+            ``processes * memory_mb``.
         files_mb: Size of its private ``/tmp``, and of any file in it, in MiB.
         open_files: Open files of each of its processes.
         output_kb: Output, in KiB.
@@ -83,14 +86,16 @@ class Limits:
 
 
 class Sandbox:
-    """Runs Python code: each call in processes of its own, without network, files of this machine, or traces of other calls.
+    """Runs Python code: each call in processes of its own, without network, files of this machine, or traces of other
+    calls.
 
-    Thread-safe. The first call starts the zygote, which takes seconds for its imports; from then on a call costs some 10 ms and the
-    code's own time. Whatever draws by chance draws the same in every call (`cells.py`). The zygote ends with this object, and
-    with this process.
+    Thread-safe. The first call starts the zygote, which takes seconds for its imports; from then on a call costs some
+    10 ms and the code's own time. Whatever draws by chance draws the same in every call (`cells.py`). The zygote ends
+    with this object, and with this process.
 
     Args:
-        packages: Installed distributions that the code may import beside the standard library, with everything that they need.
+        packages: Installed distributions that the code may import beside the standard library, with everything that
+            they need.
         setup: Code of ours that runs once, before the calls, and whose imports and caches they find.
         parallel: Calls at the same time; further ones wait.
         isolation: ``bubblewrap`` or ``unshare``; None takes the first that works.
@@ -115,7 +120,8 @@ class Sandbox:
         self._zygote: _Zygote | None = None
 
     def run(self, *cells: str) -> Outcome:
-        """Runs cells one after another in one namespace; the output is that of the last. The limits hold for all together.
+        """Runs cells one after another in one namespace; the output is that of the last.
+        The limits hold for all together.
 
         Raises:
             SandboxFailure: The zygote could not be started, or died, twice.
@@ -164,7 +170,8 @@ class Sandbox:
         return Outcome(broken_limit or _status(ended), written.decode(errors="backslashreplace"))
 
     def _watch(self, handle: int, output: int, mark: bytes) -> tuple[bytes, Status | None]:
-        """The output of a process and its descendants after the mark, until they have ended or one of them breaks a limit."""
+        """The output of a process and its descendants after the mark, until they have ended or one of them breaks a
+        limit."""
         deadline, most = time.monotonic() + self.limits.wall_s, self.limits.output_kb << 10
         written = bytearray()
         begun = False
@@ -252,7 +259,8 @@ def _kill(handle: int) -> None:
 
 
 def _ready(descriptor: int, deadline: float) -> bool:
-    """Waits until there is something to read, or, for a process, until it has ended; False if the deadline passes first."""
+    """Waits until there is something to read, or, for a process, until it has ended; False if the deadline passes
+    first."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

@@ -36,7 +36,8 @@ class Told:
 class PythonTool:
     """Runs code in a sandbox and puts the outcome into words. Thread-safe.
 
-    What a sequence of code printed is remembered, so that a fork, a replay or another branch with the same code executes nothing.
+    What a sequence of code printed is remembered, so that a fork, a replay or another branch with the same code
+    executes nothing.
 
     Args:
         max_output: Characters of output that an agent is shown; the middle of a longer one is left out.

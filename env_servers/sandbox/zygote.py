@@ -1,11 +1,12 @@
 """The process inside the sandbox: it has imported its packages already and forks for each call.
 
-The zygote never sees a call's code or output: with each request it receives three descriptors (the code, a pipe for the output, a
-pipe for the exit status), hands them to a new process and answers with a descriptor of that process, through which the other side
-watches and kills it. So nothing of one call is left in memory that the next one inherits.
+The zygote never sees a call's code or output: with each request it receives three descriptors (the code, a pipe for the
+output, a pipe for the exit status), hands them to a new process and answers with a descriptor of that process, through
+which the other side watches and kills it. So nothing of one call is left in memory that the next one inherits.
 
-A call is two processes. The first is process 1 of the call's own namespaces (processes, mounts, IPC) and does the mounts; when it
-ends, for whatever reason, the kernel ends all that the call has started. The second gives up every privilege and runs the code.
+A call is two processes. The first is process 1 of the call's own namespaces (processes, mounts, IPC) and does the
+mounts; when it ends, for whatever reason, the kernel ends all that the call has started. The second gives up every
+privilege and runs the code.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from typing import Any
 from env_servers.sandbox import kernel
 from env_servers.sandbox.cells import run_cells
 
-#: Descriptors of the second process while it prepares. The zygote has its socket and /dev/null there, so those of a request are higher.
+#: Descriptors of the second process while it prepares. The zygote has its socket and /dev/null there, so those of a
+#: request are higher.
 OUTPUT, STATUS = 3, 4
 
 
@@ -116,7 +118,8 @@ def _give_up_privileges(config: dict[str, Any]) -> None:
         os.setgroups([])
         os.setresgid(*[config["uid"]] * 3)
         os.setresuid(*[config["uid"]] * 3)
-    # RLIMIT_NPROC, set within a user namespace, counts the user's processes there: with one of its own, only those of this call.
+    # RLIMIT_NPROC, set within a user namespace, counts the user's processes there: with one of its own, only those of
+    # this call.
     with contextlib.suppress(OSError):
         kernel.unshare(kernel.CLONE_NEWUSER)
     resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"], limits["processes"]))

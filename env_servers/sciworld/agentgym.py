@@ -1,5 +1,6 @@
-"""AgentGym's dialect of ScienceWorld: the task apart from what there is to see, ``reward`` as what a step adds to ``score``, errors as
-answers. Not kept: the endpoints that show pictures or the simulator's insides, which no client of AgentGym's asks for."""
+"""AgentGym's dialect of ScienceWorld: the task apart from what there is to see, ``reward`` as what a step adds to
+``score``, errors as answers. Not kept: the endpoints that show pictures or the simulator's insides, which no client of
+AgentGym's asks for."""
 
 from __future__ import annotations
 

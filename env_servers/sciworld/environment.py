@@ -1,15 +1,15 @@
 """ScienceWorld: science experiments in a simulated house, in the real simulator (package ``scienceworld``, on Java).
 
-Ids name a task and a variation in several ways, all of them in `tasks`: ``boil/12``, ``agentgym/N``, ``agentr/N``. The splits ``train``,
-``dev`` and ``test`` are the package's own variations; their problems are disjoint.
+Ids name a task and a variation in several ways, all of them in `tasks`: ``boil/12``, ``agentgym/N``, ``agentr/N``. The
+splits ``train``, ``dev`` and ``test`` are the package's own variations; their problems are disjoint.
 
 Choices that matter for a comparison with published results:
 
 - A reset carries out ``look around``, as the package and AgentGym do: it takes a tick of the simulator's time.
-- The reward of a step is the score reached so far, 0 to 100, so that of the last step is the episode's. A failed task (mostly: the
-  wrong thing in focus) ends with 0; the original says -100, and its users clip it.
-- The original goes by chance and by Java's identity hashes; here every task has one course of events, on every machine. It is one that
-  the original might have taken. See ``java/agentr/sciworld/Simulator.java``.
+- The reward of a step is the score reached so far, 0 to 100, so that of the last step is the episode's. A failed task
+  (mostly: the wrong thing in focus) ends with 0; the original says -100, and its users clip it.
+- The original goes by chance and by Java's identity hashes; here every task has one course of events, on every machine.
+  It is one that the original might have taken. See ``java/agentr/sciworld/Simulator.java``.
 - ``task``, ``help`` and ``objects`` take no time, as in the package.
 
 Games of one virtual machine take turns, so one server uses one core; run several servers for more.
@@ -37,7 +37,14 @@ from env_servers.sciworld.nearest import nearest
 from env_servers.sciworld.tasks import Problem
 
 #: What the package can make easier; ``easy`` is all of it.
-SIMPLIFICATIONS = ("easy", "teleportAction", "selfWateringFlowerPots", "openContainers", "openDoors", "noElectricalAction")
+SIMPLIFICATIONS = (
+    "easy",
+    "teleportAction",
+    "selfWateringFlowerPots",
+    "openContainers",
+    "openDoors",
+    "noElectricalAction",
+)
 #: What a reset carries out first.
 OPENING = "look around"
 #: How the simulator begins its answer to what it does not understand.
@@ -72,15 +79,17 @@ class ScienceWorld(Environment[SciWorldState]):
     """The environment.
 
     Args:
-        simplifications: What is made easier: names of `SIMPLIFICATIONS` with commas between them (ETO: ``easy``; AgentGym: none).
-            ``noElectricalAction`` alone leaves the tasks with circuits without a solution.
-        rewrite: Carry out the nearest valid action in place of one that is not valid, as Agent-R does. The answer is the simulator's
-            own, without a word of it; what was carried out is in ``executed``, and that is what gets recorded.
-        copies: ``exact`` copies the game itself (a few milliseconds). ``replay`` makes a copy by playing the actions again, and is what
-            ``exact`` falls back to on a Java where copies prove wrong.
-        heap: Most memory for the games of one virtual machine, as Java writes it; a game takes about 0.25 MB. When nine tenths are
-            taken, further games are refused (503) until some are closed.
-        eto: Folder with ETO's ``train_indices.json`` and ``dev_indices.json``; adds the splits ``eto_train`` and ``eto_dev``.
+        simplifications: What is made easier: names of `SIMPLIFICATIONS` with commas between them (ETO: ``easy``;
+            AgentGym: none). ``noElectricalAction`` alone leaves the tasks with circuits without a solution.
+        rewrite: Carry out the nearest valid action in place of one that is not valid, as Agent-R does. The answer is
+            the simulator's own, without a word of it; what was carried out is in ``executed``, and that is what gets
+            recorded.
+        copies: ``exact`` copies the game itself (a few milliseconds). ``replay`` makes a copy by playing the actions
+            again, and is what ``exact`` falls back to on a Java where copies prove wrong.
+        heap: Most memory for the games of one virtual machine, as Java writes it; a game takes about 0.25 MB. When nine
+            tenths are taken, further games are refused (503) until some are closed.
+        eto: Folder with ETO's ``train_indices.json`` and ``dev_indices.json``; adds the splits ``eto_train`` and
+            ``eto_dev``.
     """
 
     folder = Path(__file__).parent
@@ -95,7 +104,9 @@ class ScienceWorld(Environment[SciWorldState]):
         eto: str | None = None,
     ) -> None:
         if unknown := set(filter(None, simplifications.split(","))) - set(SIMPLIFICATIONS):
-            raise ValueError(f"no simplification is called {', '.join(sorted(unknown))}; there are {', '.join(SIMPLIFICATIONS)}")
+            raise ValueError(
+                f"no simplification is called {', '.join(sorted(unknown))}; there are {', '.join(SIMPLIFICATIONS)}"
+            )
         if not re.fullmatch(r"[1-9][0-9]*[kKmMgG]", heap):
             raise ValueError(f"heap must be an amount of memory like '512m' or '1g', not {heap!r}")
         if copies not in ("exact", "replay"):
@@ -105,7 +116,9 @@ class ScienceWorld(Environment[SciWorldState]):
         self._simplifications = simplifications
         self._rewrite = rewrite
         self._copies = copies
-        self._eto = {name: tasks.from_eto(Path(eto) / file) for name, file in ETO_FILES.items()} if eto is not None else {}
+        self._eto = (
+            {name: tasks.from_eto(Path(eto) / file) for name, file in ETO_FILES.items()} if eto is not None else {}
+        )
         self._machines = MachineSupply(heap)
         # The simulator's solver takes seconds, in which no game of its machine can move.
         self._solvers = MachineSupply(heap)
@@ -115,9 +128,13 @@ class ScienceWorld(Environment[SciWorldState]):
     @classmethod
     def requirements(cls) -> list[Requirement]:
         return [
-            Requirement("the package scienceworld", find_spec("scienceworld") is not None, "pip install scienceworld==1.2.3"),
             Requirement(
-                "Java 11 or later", shutil.which("java") is not None, "a JRE on the PATH, e.g. apt-get install openjdk-17-jre-headless"
+                "the package scienceworld", find_spec("scienceworld") is not None, "pip install scienceworld==1.2.3"
+            ),
+            Requirement(
+                "Java 11 or later",
+                shutil.which("java") is not None,
+                "a JRE on the PATH, e.g. apt-get install openjdk-17-jre-headless",
             ),
         ]
 
@@ -138,7 +155,9 @@ class ScienceWorld(Environment[SciWorldState]):
         if name == "agentgym_train":
             problems = tasks.numbered("agentgym")
             held_out = {problems[n] for n in tasks.EVALUATION}
-            return [_info(f"agentgym/{n}", p) for n, p in enumerate(problems) if p.part == "train" and p not in held_out]
+            return [
+                _info(f"agentgym/{n}", p) for n, p in enumerate(problems) if p.part == "train" and p not in held_out
+            ]
         if name in ("agentgym_test", "agentr_test"):
             numbering = name.removesuffix("_test")
             return [_info(f"{numbering}/{n}", tasks.numbered(numbering)[n]) for n in tasks.EVALUATION]
@@ -179,7 +198,9 @@ class ScienceWorld(Environment[SciWorldState]):
         state.digests.append(_digest(answer))
         if answer.broken:
             state.done = True
-            return Observation.failed(f"The simulator met an error of its own and ends here: {answer.text}", state.reward, done=True)
+            return Observation.failed(
+                f"The simulator met an error of its own and ends here: {answer.text}", state.reward, done=True
+            )
         state.reward = float(max(0, round(100 * answer.score)))
         state.done = answer.completed or answer.score < 0
         if answer.text.startswith(NOT_UNDERSTOOD):
@@ -196,7 +217,14 @@ class ScienceWorld(Environment[SciWorldState]):
                 raise RuntimeError(str(error)) from error
         copy = state.game.copy()
         return SciWorldState(
-            state.task, state.problem, state.description, copy, list(state.actions), list(state.digests), state.reward, state.done
+            state.task,
+            state.problem,
+            state.description,
+            copy,
+            list(state.actions),
+            list(state.digests),
+            state.reward,
+            state.done,
         )
 
     def snapshot(self, state: SciWorldState) -> dict[str, Any]:
@@ -224,8 +252,9 @@ class ScienceWorld(Environment[SciWorldState]):
             if state.digests[-1] != digest:
                 self.close(state)
                 raise ValueError(
-                    f"{task}: action {number}, {action!r}, did not lead to what the snapshot recorded; it is of another version of the "
-                    "simulator, of other options, or of a Java on which the simulator does not repeat itself"
+                    f"{task}: action {number}, {action!r}, did not lead to what the snapshot recorded; it is of "
+                    "another version of the simulator, of other options, or of a Java on which the simulator does not "
+                    "repeat itself"
                 )
         return state
 
@@ -235,9 +264,11 @@ class ScienceWorld(Environment[SciWorldState]):
     # help -------------------------------------------------------------------------------------------------------------
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
-        """The simulator's own solution, checked; takes seconds. None where it fails (mostly: plants and bees) or exceeds the step limit.
+        """The simulator's own solution, checked; takes seconds.
+        None where it fails (mostly: plants and bees) or exceeds the step limit.
 
-        With ``rewrite`` also where one of its actions is not listed as valid, and what is carried out in its place leads elsewhere.
+        With ``rewrite`` also where one of its actions is not listed as valid, and what is carried out in its place
+        leads elsewhere.
         """
         solution = self._solution(_parse(task_id))
         return None if solution is None else list(solution)
@@ -270,13 +301,21 @@ def _survives_rewriting(game: Game, actions: Sequence[str]) -> bool:
 def _parse(task_id: str) -> Problem:
     problem = tasks.parse(task_id)
     if problem is None:
-        raise UnknownTask(f"ScienceWorld has no task {task_id!r}; ids look like 'boil/12', 'agentgym/17' or 'agentr/17' (see /splits)")
+        raise UnknownTask(
+            f"ScienceWorld has no task {task_id!r}; ids look like 'boil/12', 'agentgym/17' or 'agentr/17' (see /splits)"
+        )
     return problem
 
 
 def _info(task_id: str, problem: Problem) -> TaskInfo:
     code = tasks.CODES[problem.task]
-    labels = {"problem": str(problem), "task": problem.task, "code": code, "variation": problem.variation, "part": problem.part}
+    labels = {
+        "problem": str(problem),
+        "task": problem.task,
+        "code": code,
+        "variation": problem.variation,
+        "part": problem.part,
+    }
     return TaskInfo(task_id, labels)
 
 

@@ -47,7 +47,9 @@ THOUGHTS = (
 )
 
 
-def solve(game: Game, problem: Problem, simplifications: str, limit: int, not_understood: tuple[str, ...]) -> list[str] | None:
+def solve(
+    game: Game, problem: Problem, simplifications: str, limit: int, not_understood: tuple[str, ...]
+) -> list[str] | None:
     """Actions that solve the game in at most ``limit`` steps, or None where none were found."""
     if problem.task in TOO_LONG:
         return None
@@ -60,7 +62,8 @@ def solve(game: Game, problem: Problem, simplifications: str, limit: int, not_un
 
 
 def _checked(game: Game, actions: Sequence[str], not_understood: tuple[str, ...]) -> list[str] | None:
-    """The actions up to the full score, less those that the simulator does not understand (they change nothing); None if they fail."""
+    """The actions up to the full score, less those that the simulator does not understand (they change nothing); None
+    if they fail."""
     copy, understood = game.copy(), []
     for action in actions:
         answer = copy.step(action)

@@ -1,7 +1,7 @@
 """The Java virtual machine that the simulator runs in, and the games in it.
 
-One machine holds many games. What the package's own wrapper does is not used: it starts a machine for each game, and computes the
-list of valid actions (some thousand strings) in every step. The Java side is ``java/agentr/sciworld``.
+One machine holds many games. What the package's own wrapper does is not used: it starts a machine for each game, and
+computes the list of valid actions (some thousand strings) in every step. The Java side is ``java/agentr/sciworld``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 #: Folder of our Java classes: sources, and beside them what they compile to.
 CLASSES = Path(__file__).parent / "java"
-#: Constant identity hashes make the simulator repeat itself (see ``Simulator.java``). Other makers' machines ignore what they do not know.
+#: Constant identity hashes make the simulator repeat itself (see ``Simulator.java``). Other makers' machines ignore
+#: what they do not know.
 OPTIONS = ("-XX:+UseSerialGC", "-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 #: How the error of a machine without room for another game begins.
 FULL = "agentr.sciworld.Room$Full: "
@@ -62,7 +63,9 @@ class Machine:
             from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
             from py4j.protocol import Py4JError
         except ImportError as error:
-            raise RuntimeError(f"the package scienceworld is missing ({error}): pip install scienceworld==1.2.3") from error
+            raise RuntimeError(
+                f"the package scienceworld is missing ({error}): pip install scienceworld==1.2.3"
+            ) from error
         # The simulator writes a table of its objects into its working directory.
         folder = tempfile.TemporaryDirectory(prefix="agentr-sciworld-")
         try:
@@ -75,18 +78,25 @@ class Machine:
                 cwd=folder.name,
             )
             port, token, self._process = launched
-            self._gateway: Any = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token), java_process=self._process)
+            self._gateway: Any = JavaGateway(
+                gateway_parameters=GatewayParameters(port=port, auth_token=token), java_process=self._process
+            )
             self._simulators = self._gateway.jvm.agentr.sciworld.Simulator
             self.exact: bool = self._simulators.isExact()
         except FileNotFoundError as error:
-            raise RuntimeError("java is not on the PATH: install Java 11 or later, e.g. apt-get install openjdk-17-jre-headless") from error
+            raise RuntimeError(
+                "java is not on the PATH: install Java 11 or later, e.g. apt-get install openjdk-17-jre-headless"
+            ) from error
         except (Py4JError, OSError, ValueError, TypeError) as error:
             raise RuntimeError(
                 f"the ScienceWorld simulator did not start with heap={heap!r} (Java 11 or later is needed): {error}"
             ) from error
         weakref.finalize(self, _stop, self._process, folder, self._gateway._gateway_client)
         if self.exact and not self._repeats_itself():
-            log.warning("copies of ScienceWorld's games go another way than the originals on this Java; actions are replayed instead")
+            log.warning(
+                "copies of ScienceWorld's games go another way than the originals on this Java; actions are replayed "
+                "instead"
+            )
             self.exact = False
 
     @property
@@ -117,7 +127,9 @@ class Machine:
             hint = "; close sessions or give the environment a larger `heap`" if "OutOfMemory" in cause else ""
             raise RuntimeError(f"the ScienceWorld simulator failed: {cause}{hint}") from error
         except Py4JError as error:
-            raise RuntimeError(f"the ScienceWorld simulator's virtual machine ended (exit status {self._process.poll()})") from error
+            raise RuntimeError(
+                f"the ScienceWorld simulator's virtual machine ended (exit status {self._process.poll()})"
+            ) from error
 
     def release(self, handle: Any) -> None:
         """Lets the machine free an object; harmless where the machine has ended."""
@@ -125,13 +137,24 @@ class Machine:
             self._gateway.detach(handle)
 
     def _repeats_itself(self) -> bool:
-        """Checks that a copy of a game and a second load of it go the same way, in a task that shows both chance and order."""
-        actions = ["look around", "open door to kitchen", "go to kitchen", "look around", "open cupboard", "wait", "look around"]
+        """Checks that a copy of a game and a second load of it go the same way, in a task that shows both chance and
+        order."""
+        actions = [
+            "look around",
+            "open door to kitchen",
+            "go to kitchen",
+            "look around",
+            "open cupboard",
+            "wait",
+            "look around",
+        ]
         first, second = self.load("find-animal", 0, ""), self.load("find-animal", 0, "")
         answers = [first.step(action) for action in actions[:3]]
         copy = first.copy()
         answers += [first.step(action) for action in actions[3:]]
-        same = [copy.step(action) for action in actions[3:]] == answers[3:] and [second.step(action) for action in actions] == answers
+        same = [copy.step(action) for action in actions[3:]] == answers[3:] and [
+            second.step(action) for action in actions
+        ] == answers
         for game in (first, second, copy):
             game.free()
         return same
@@ -154,7 +177,10 @@ class MachineSupply:
         with self._lock:
             if self._machine is None or not self._machine.alive:
                 if self._machine is not None:
-                    log.warning("the ScienceWorld simulator's virtual machine ended; its games are lost, and another one is started")
+                    log.warning(
+                        "the ScienceWorld simulator's virtual machine ended; its games are lost, and another one is "
+                        "started"
+                    )
                 self._machine = Machine(self._heap)
             return self._machine
 
@@ -187,7 +213,8 @@ class Game:
         return self.machine.call(self._handle.help, objects)
 
     def solve(self, task: str, variation: int, simplifications: str, seed: int, limit: int) -> list[str]:
-        """Plays on to the end, and says with which actions; empty if the simulator's solver did not get there with ``limit``."""
+        """Plays on to the end, and says with which actions; empty if the simulator's solver did not get there with
+        ``limit``."""
         return self.machine.call(self._handle.solve, task, variation, simplifications, seed, limit).splitlines()
 
     def free(self) -> None:
@@ -196,7 +223,8 @@ class Game:
 
 
 def _stop(process: subprocess.Popen, folder: tempfile.TemporaryDirectory, client: Any) -> None:
-    client.is_connected = False  # else py4j asks the ended machine to free each object that is left, and logs that it cannot
+    # else py4j asks the ended machine to free each object that is left, and logs that it cannot
+    client.is_connected = False
     process.kill()
     process.wait()
     folder.cleanup()

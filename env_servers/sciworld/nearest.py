@@ -1,6 +1,8 @@
-"""The valid action nearest to what an agent said, as Agent-R's client chooses it for every model that it trains or measures.
+"""The valid action nearest to what an agent said, as Agent-R's client chooses it for every model that it trains or
+measures.
 
-It makes the game easier, since the agent is told the right words, and what the agent said is not what happened. Off by default.
+It makes the game easier, since the agent is told the right words, and what the agent said is not what happened. Off by
+default.
 """
 
 from __future__ import annotations
@@ -8,14 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-#: Actions that nobody gets without having asked for them: a wrong focus ends the game, and a reset loses what was reached.
+#: Actions that nobody gets without having asked for them: a wrong focus ends the game, and a reset loses what was
+#: reached.
 DELIBERATE = ("focus on", "reset task")
 
 
 def nearest(action: str, valid: Sequence[str]) -> str:
-    """``action`` if it is valid, else the valid action that shares most words with it; of several the shortest, then the first.
+    """``action`` if it is valid, else the valid action that shares most words with it; of several the shortest, then
+    the first.
 
-    Doors can only be opened: the list also says how to look at, move and wire them. An action that shares no word with any stays.
+    Doors can only be opened: the list also says how to look at, move and wire them. An action that shares no word with
+    any stays.
     """
     if action in valid or not valid:
         return action

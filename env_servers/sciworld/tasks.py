@@ -1,12 +1,15 @@
 """The tasks, and their names in the numberings in use.
 
-A **problem** is a task with a variation, ``boil/12``: variations differ in the substance, the room, the set-up. Four ways to name it:
+A **problem** is a task with a variation, ``boil/12``: variations differ in the substance, the room, the set-up. Four
+ways to name it:
 
 - ``boil/12``: the package's name and variation.
-- ``agentgym/N``: AgentGym's server of today. N counts through 4,639 problems: 23 tasks in the order of their codes, all variations.
-- ``agentr/N``: the numbering that AgentGym's evaluation ids and Agent-R's ``sciworld_N`` were made with, 4,339 problems: the above
-  without task 2-3. Under it all 200 ids are test variations of the package. Under ``agentgym/N`` the same numbers, as far as they are
-  above 1095, mean other problems, of which 66 are training variations: results on AgentGym's own server are such.
+- ``agentgym/N``: AgentGym's server of today. N counts through 4,639 problems: 23 tasks in the order of their codes, all
+  variations.
+- ``agentr/N``: the numbering that AgentGym's evaluation ids and Agent-R's ``sciworld_N`` were made with, 4,339
+  problems: the above without task 2-3. Under it all 200 ids are test variations of the package. Under ``agentgym/N``
+  the same numbers, as far as they are above 1095, mean other problems, of which 66 are training variations: results on
+  AgentGym's own server are such.
 - ETO's ``["task-1-boil", 12]``: the old name of the task, with its number and with parentheses (`from_eto`).
 """
 
@@ -65,15 +68,15 @@ ETO_TEST_SIZE = 10
 EVALUATION = tuple(
     int(number)
     for number in """
-    536 537 538 543 544 547 557 559 565 569 572 573 581 584 606 609 610 616 620 624 631 635 641 652 657 995 1002 1003 1006 1017 1020 1023
-    1024 1026 1028 1029 1032 1033 1052 1055 1058 1065 1066 1068 1074 1088 1093 1095 1111 1112 1131 1134 1135 1816 1821 1822 1824 1831 1835
-    1838 1844 1873 1879 1882 1897 1912 1914 1915 1919 1931 1934 1938 1940 1949 1953 1954 1955 1969 1988 1994 2008 2015 2016 2029 2487 2488
-    2496 2497 2498 2500 2503 2504 2506 2511 2512 2513 2521 2527 2531 2546 2548 2552 2555 2559 2563 2569 2573 2577 2581 2582 2589 2619 2621
-    2625 2631 2633 2862 2864 2866 2871 2875 2876 2887 2888 2893 2896 2899 2901 2904 2910 2912 2915 2917 2924 2931 2932 3168 3174 3191 3195
-    3197 3200 3207 3210 3216 3223 3231 3464 3465 3471 3482 3483 3485 3488 3490 3491 3494 3496 3515 3518 3519 3523 3524 3533 3766 3782 3789
-    3794 3811 3813 3814 3815 3828 3861 3867 3895 3931 4048 4050 4059 4159 4170 4175 4176 4178 4283 4284 4287 4288 4292 4294 4295 4296 4297
-    4299 4307 4312 4327 4335 4336
-    """.split()
+    536 537 538 543 544 547 557 559 565 569 572 573 581 584 606 609 610 616 620 624 631 635 641 652 657 995 1002 1003
+    1006 1017 1020 1023 1024 1026 1028 1029 1032 1033 1052 1055 1058 1065 1066 1068 1074 1088 1093 1095 1111 1112 1131
+    1134 1135 1816 1821 1822 1824 1831 1835 1838 1844 1873 1879 1882 1897 1912 1914 1915 1919 1931 1934 1938 1940 1949
+    1953 1954 1955 1969 1988 1994 2008 2015 2016 2029 2487 2488 2496 2497 2498 2500 2503 2504 2506 2511 2512 2513 2521
+    2527 2531 2546 2548 2552 2555 2559 2563 2569 2573 2577 2581 2582 2589 2619 2621 2625 2631 2633 2862 2864 2866 2871
+    2875 2876 2887 2888 2893 2896 2899 2901 2904 2910 2912 2915 2917 2924 2931 2932 3168 3174 3191 3195 3197 3200 3207
+    3210 3216 3223 3231 3464 3465 3471 3482 3483 3485 3488 3490 3491 3494 3496 3515 3518 3519 3523 3524 3533 3766 3782
+    3789 3794 3811 3813 3814 3815 3828 3861 3867 3895 3931 4048 4050 4059 4159 4170 4175 4176 4178 4283 4284 4287 4288
+    4292 4294 4295 4296 4297 4299 4307 4312 4327 4335 4336 """.split()
 )
 
 
@@ -113,14 +116,20 @@ def numbered(numbering: str) -> tuple[Problem, ...]:
 
 
 def problems(part: str) -> list[Problem]:
-    """All problems of one of the package's splits: the first variation of each task, then the second of each, and so on."""
+    """All problems of one of the package's splits: the first variation of each task, then the second of each, and so
+    on."""
     found = [(place, Problem(name, i)) for _, name, _ in TASKS for place, i in enumerate(variations(name, part))]
     return [problem for _, problem in sorted(found, key=lambda item: item[0])]
 
 
 def eto_test() -> list[Problem]:
     """ETO's 211 test problems."""
-    return [Problem(name, i) for code, name, _ in TASKS if code not in NOT_IN_ETO for i in variations(name, "test")[:ETO_TEST_SIZE]]
+    return [
+        Problem(name, i)
+        for code, name, _ in TASKS
+        if code not in NOT_IN_ETO
+        for i in variations(name, "test")[:ETO_TEST_SIZE]
+    ]
 
 
 def from_eto(path: Path) -> list[Problem]:
@@ -131,10 +140,13 @@ def from_eto(path: Path) -> list[Problem]:
         ValueError: It is not such a file, or names a task or variation that there is not.
     """
     if not path.is_file():
-        raise RuntimeError(f"{path} is missing: it is in eval_agent/data/sciworld of https://github.com/Yifan-Song793/ETO")
+        raise RuntimeError(
+            f"{path} is missing: it is in eval_agent/data/sciworld of https://github.com/Yifan-Song793/ETO"
+        )
     try:
         found = [
-            Problem(re.sub(r"^task-\w+?-|[()]", "", name), variation) for name, variation in json.loads(path.read_text(encoding="utf-8"))
+            Problem(re.sub(r"^task-\w+?-|[()]", "", name), variation)
+            for name, variation in json.loads(path.read_text(encoding="utf-8"))
         ]
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is no list of [task, variation]: {error}") from error

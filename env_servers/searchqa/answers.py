@@ -1,4 +1,5 @@
-"""Comparing answers: exact match and token F1 over normalised text, as SQuAD and HotpotQA do (Rajpurkar et al. 2016, Yang et al. 2018)."""
+"""Comparing answers: exact match and token F1 over normalised text, as SQuAD and HotpotQA do (Rajpurkar et al. 2016,
+Yang et al. 2018)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 def normalise(text: str) -> str:
-    """Lower case, composed, without punctuation, articles and superfluous spaces; what is nothing else (``A``, ``+``) keeps those."""
+    """Lower case, composed, without punctuation, articles and superfluous spaces; what is nothing else (``A``, ``+``)
+    keeps those."""
     text = unicodedata.normalize("NFC", text.lower())
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.translate(_PUNCTUATION)).split()) or " ".join(text.split())
 
@@ -41,7 +43,8 @@ def _f1(given: str, gold: str) -> float:
 
 
 def final_answer(text: str) -> str:
-    r"""Extracts the answer proper: the content of the last ``\boxed{..}``, if there is one, without ``\text{..}`` around words."""
+    r"""Extracts the answer proper: the content of the last ``\boxed{..}``, if there is one, without ``\text{..}``
+    around words."""
     start = text.rfind(r"\boxed{")
     if start >= 0:
         start += len(r"\boxed{")

@@ -1,15 +1,16 @@
-"""Search QA: answer a question with the help of a search engine. Actions are ``search: QUERY`` and ``answer: TEXT``, and with the option
-``python`` also ``python: CODE``, as ET-Agent's agents have both tools.
+"""Search QA: answer a question with the help of a search engine.
+Actions are ``search: QUERY`` and ``answer: TEXT``, and with the option ``python`` also ``python: CODE``, as ET-Agent's
+agents have both tools.
 
-Task ids: ``TYPE/NUMBER`` (``bridge/17``) for the questions about the fictional world (`questions.py`), ``SPLIT/NUMBER`` (``train/17``) for
-those of a user's files, the number counting the entries of the file.
+Task ids: ``TYPE/NUMBER`` (``bridge/17``) for the questions about the fictional world (`questions.py`), ``SPLIT/NUMBER``
+(``train/17``) for those of a user's files, the number counting the entries of the file.
 
-A state holds the conversation and nothing else: what a search found is kept in it, so that a fork or a restored snapshot searches
-nothing again, and a query that is repeated within an episode is answered from it. Code leaves nothing behind: each block starts
-afresh.
+A state holds the conversation and nothing else: what a search found is kept in it, so that a fork or a restored
+snapshot searches nothing again, and a query that is repeated within an episode is answered from it. Code leaves nothing
+behind: each block starts afresh.
 
-Where a search, a summary or the sandbox cannot be had, `Unavailable` is raised and the state stays as it was: a service that is
-down is not an observation, and not a reward either.
+Where a search, a summary or the sandbox cannot be had, `Unavailable` is raised and the state stays as it was: a service
+that is down is not an observation, and not a reward either.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from typing import Any, Literal
 
 import yaml
 
-from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
+from env_servers.base import (
+    Environment,
+    ExpertStep,
+    Observation,
+    Requirement,
+    TaskInfo,
+    Unavailable,
+    UnknownTask,
+    read_spec,
+)
 from env_servers.calls import CallLimits, read_calls
 from env_servers.observation import CallStatus
 from env_servers.protocol import EnvironmentSpec
@@ -69,26 +79,28 @@ class SearchState:
 
 
 class SearchQA(Environment[SearchState]):
-    """The environment. Its scores are ``em`` and ``f1`` of the answer that ends an episode; the option ``reward`` says which is the reward.
+    """The environment.
+    Its scores are ``em`` and ``f1`` of the answer that ends an episode; the option ``reward`` says which is the reward.
 
     Args:
-        questions: File of questions for each split (`files.py`); a single path stands for the test split. Without it, questions about
-            the fictional world.
-        corpus: File of passages (`retrieval/corpus.py`); without it, the fictional world. Goes with ``questions``: either world has the
-            answers to its own questions alone.
+        questions: File of questions for each split (`files.py`); a single path stands for the test split. Without it,
+            questions about the fictional world.
+        corpus: File of passages (`retrieval/corpus.py`); without it, the fictional world. Goes with ``questions``:
+            either world has the answers to its own questions alone.
         retriever: ``bm25``, ``dense``, ``web``, ``remote``, or ``module:class`` (`retrieval/build.py`).
         retriever_settings: Arguments of the retriever.
         k: Passages that a search shows.
         passage_chars: Longest part of a passage that is shown.
         reward: What an answer earns: ``em`` (exact match, 0 or 1) or ``f1`` (token F1, 0 to 1).
-        attempts: Answers that an episode allows. A wrong one that is not the last earns nothing, and the agent may try again, which is how
-            AgentGym plays, without a limit.
+        attempts: Answers that an episode allows. A wrong one that is not the last earns nothing, and the agent may try
+            again, which is how AgentGym plays, without a limit.
         cache: File in which searches and summaries are kept; none are without it.
         cache_mode: ``record`` keeps new ones, ``replay`` answers from the file alone.
-        summary: Arguments of `retrieval.summary.ChatSummariser`: a second model reads what a search found, and the agent its summary.
+        summary: Arguments of `retrieval.summary.ChatSummariser`: a second model reads what a search found, and the
+            agent its summary.
         python: Whether agents also have a Python interpreter; instruction and example then teach both tools.
-        calls: Most calls of an episode, by tool and of all together: ``{search: 3, python: 3, all: 4}``. One more is refused, with the
-            status ``limit``; a query that is repeated counts, too.
+        calls: Most calls of an episode, by tool and of all together: ``{search: 3, python: 3, all: 4}``. One more is
+            refused, with the status ``limit``; a query that is repeated counts, too.
 
     Raises:
         RuntimeError: Code is to be run, and cannot be isolated here.
@@ -116,16 +128,23 @@ class SearchQA(Environment[SearchState]):
         if reward not in ("em", "f1"):
             raise ValueError(f"reward must be 'em' or 'f1', not {reward!r}")
         if min(k, passage_chars, attempts) < 1:
-            raise ValueError(f"k, passage_chars and attempts must be at least 1, not {k}, {passage_chars} and {attempts}")
+            raise ValueError(
+                f"k, passage_chars and attempts must be at least 1, not {k}, {passage_chars} and {attempts}"
+            )
         if corpus is not None and questions is None:
-            raise ValueError("a corpus of your own does not hold the answers to the default questions; give questions too")
+            raise ValueError(
+                "a corpus of your own does not hold the answers to the default questions; give questions too"
+            )
         files = {"test": questions} if isinstance(questions, str) else questions
         if unknown := sorted((files or {}).keys() - self.spec.splits.keys()):
             raise ValueError(f"there is no split {', '.join(unknown)}; splits are {', '.join(self.spec.splits)}")
-        self._questions = {question.id: question for question in (fiction_questions() if files is None else load_questions(files))}
+        self._questions = {
+            question.id: question for question in (fiction_questions() if files is None else load_questions(files))
+        }
         if questions is not None and corpus is None and takes_corpus(retriever):
             raise ValueError(
-                f"{retriever} searches a corpus, and the default one does not hold the answers to your questions; give corpus too"
+                f"{retriever} searches a corpus, and the default one does not hold the answers to your questions; give "
+                "corpus too"
             )
         kept = None if cache is None else Cache(cache, cache_mode)
         self._retriever = build(retriever, retriever_settings, corpus, kept)
@@ -147,7 +166,10 @@ class SearchQA(Environment[SearchState]):
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        how = "HotpotQA (https://hotpotqa.github.io) or ARPO's tables (https://github.com/dongguanting/ARPO); option 'questions'"
+        how = (
+            "HotpotQA (https://hotpotqa.github.io) or ARPO's tables (https://github.com/dongguanting/ARPO); option "
+            "'questions'"
+        )
         return [
             *requirements(),
             Requirement("questions of your own", False, how, optional=True),
@@ -177,14 +199,19 @@ class SearchQA(Environment[SearchState]):
             UnknownTask: There is none.
         """
         if task_id not in self._questions:
-            raise UnknownTask(f"Search QA has no task {task_id!r}; ids look like {next(iter(self._questions), 'test/0')!r} (see /splits)")
+            raise UnknownTask(
+                f"Search QA has no task {task_id!r}; ids look like {next(iter(self._questions), 'test/0')!r} (see "
+                "/splits)"
+            )
         return self._questions[task_id]
 
     # the state machine ------------------------------------------------------------------------------------------------
 
     def reset(self, task_id: str) -> tuple[SearchState, Observation]:
         allowed = f"\nYou may answer {self._attempts} times." if self._attempts > 1 else ""
-        return SearchState(task_id), Observation(_clean(f"Question: {self.question(task_id).text}{allowed}{self._limits.announced()}"))
+        return SearchState(task_id), Observation(
+            _clean(f"Question: {self.question(task_id).text}{allowed}{self._limits.announced()}")
+        )
 
     def step(self, state: SearchState, action: str) -> Observation:
         verb, text = _parse(_clean(action))
@@ -231,11 +258,16 @@ class SearchQA(Environment[SearchState]):
             return "Nothing was found. Try other words."
         if self._summariser is None:
             return _clean(
-                "\n\n".join(f"[{i}] {p.title or 'Untitled'}\n{_cut(p.text, self._passage_chars)}" for i, p in enumerate(passages, 1))
+                "\n\n".join(
+                    f"[{i}] {p.title or 'Untitled'}\n{_cut(p.text, self._passage_chars)}"
+                    for i, p in enumerate(passages, 1)
+                )
             )
         earlier = [search.query for search in state.searches]
         summary = self._summariser.summarise(self.question(state.task).text, earlier, query, passages)
-        return _clean(f"Summary of {len(passages)} passages ({'; '.join(passage.title for passage in passages)}):\n{summary}")
+        return _clean(
+            f"Summary of {len(passages)} passages ({'; '.join(passage.title for passage in passages)}):\n{summary}"
+        )
 
     def _answer(self, state: SearchState, answer: str) -> Observation:
         golds = self.question(state.task).answers
@@ -261,13 +293,20 @@ class SearchQA(Environment[SearchState]):
 
     def restore(self, data: dict[str, Any]) -> SearchState:
         try:
-            task, answered, done, calls = data["task"], data["answered"], data["done"], read_calls(data.get("calls", {}))
+            task, answered, done, calls = (
+                data["task"],
+                data["answered"],
+                data["done"],
+                read_calls(data.get("calls", {})),
+            )
             searches = [Search(entry["query"], tuple(entry["titles"]), entry["text"]) for entry in data["searches"]]
             if task not in self._questions:
                 raise ValueError(f"there is no task {task!r}")
             if type(answered) is not int or not 0 <= answered <= self._attempts or type(done) is not bool:
                 raise ValueError("the count of answers or the end is damaged")
-            if not all(isinstance(text, str) for search in searches for text in (search.query, search.text, *search.titles)):
+            if not all(
+                isinstance(text, str) for search in searches for text in (search.query, search.text, *search.titles)
+            ):
                 raise ValueError("the searches are damaged")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a Search QA snapshot: {error}") from error
@@ -283,7 +322,9 @@ class SearchQA(Environment[SearchState]):
             return []
         searches = state.searches
         titles = [title for search in searches for title in search.titles]
-        suggested = suggest(self.question(state.task).text, [s.query for s in searches], [s.text for s in searches], titles)
+        suggested = suggest(
+            self.question(state.task).text, [s.query for s in searches], [s.text for s in searches], titles
+        )
         return [*suggested, *(sums([search.text for search in searches]) if self._tool else ())]
 
 
@@ -294,7 +335,8 @@ def _sandbox() -> Sandbox:
 
 
 def _parse(action: str) -> tuple[str, str]:
-    """Verb and text of an action, from ``verb: text`` or the tags of AgentGym and ET-Agent; both empty if it is neither."""
+    """Verb and text of an action, from ``verb: text`` or the tags of AgentGym and ET-Agent; both empty if it is
+    neither."""
     block = tagged(action)
     return spoken(action) if block is None or spoken(action)[0] else (block.verb, block.body)
 

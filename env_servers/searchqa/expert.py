@@ -59,7 +59,8 @@ def demonstrate(question: Question, *, python: bool = False) -> list[ExpertStep]
 
 
 def _comparison(question: Question) -> str:
-    """Code that finds which of two things has the larger or the smaller number; empty for a question that does not ask this."""
+    """Code that finds which of two things has the larger or the smaller number; empty for a question that does not ask
+    this."""
     right = [fact for fact in question.facts if fact.subject == question.answers[0]]
     others = [fact for fact in question.facts if fact.subject != question.answers[0]]
     if dict(question.labels)["type"] != "comparison" or not right:

@@ -1,7 +1,8 @@
-"""Questions from a user's file: ``.json`` (a list), ``.jsonl``, ``.jsonl.gz`` or ``.parquet``, in the forms of `env_servers.tables`.
+"""Questions from a user's file: ``.json`` (a list), ``.jsonl``, ``.jsonl.gz`` or ``.parquet``, in the forms of
+`env_servers.tables`.
 
-The answers are ``golden_answers`` (FlashRAG), ``answer`` or ``answers``, and ``answer_aliases`` (MuSiQue) besides; ``type``, ``level`` and
-``hops`` become labels. Of verl's tables, math is left out.
+The answers are ``golden_answers`` (FlashRAG), ``answer`` or ``answers``, and ``answer_aliases`` (MuSiQue) besides;
+``type``, ``level`` and ``hops`` become labels. Of verl's tables, math is left out.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ LABELS = ("type", "level", "hops")
 
 
 def load_questions(files: Mapping[str, str]) -> tuple[Question, ...]:
-    """The questions of each split's file, in the order of the file. Ids are ``SPLIT/NUMBER``, where the number counts the file's entries
-    from 0, those left out included.
+    """The questions of each split's file, in the order of the file.
+    Ids are ``SPLIT/NUMBER``, where the number counts the file's entries from 0, those left out included.
 
     Raises:
         ValueError: A file is missing, or holds what is no question; the message names the entry.
@@ -34,6 +35,8 @@ def _load(split: str, file: Path) -> list[Question]:
 
     def read(entry: Entry) -> Question:
         labels = tuple((name, entry.record[name]) for name in LABELS if isinstance(entry.record.get(name), str | int))
-        return Question(f"{split}/{entry.number}", split, entry.question, entry.answers, normalise(entry.question), labels)
+        return Question(
+            f"{split}/{entry.number}", split, entry.question, entry.answers, normalise(entry.question), labels
+        )
 
     return read_table(file, read, ("golden_answers", "answer", "answers"), math=False)

@@ -29,7 +29,9 @@ def suggest(question: str, queries: Sequence[str], texts: Sequence[str], titles:
     named = _NAME.findall(asked)
     read = _names(texts[-1]) if texts else []
     done = {query.casefold() for query in queries}
-    wanted = [query for query in dict.fromkeys([question, *named, *read, *titles]) if query and query.casefold() not in done]
+    wanted = [
+        query for query in dict.fromkeys([question, *named, *read, *titles]) if query and query.casefold() not in done
+    ]
     new = [name for name in [*read, *titles] if name and name not in question]
     guesses = ["yes", "no"] if closed else [*new[:1], *named[:1]] or ["unknown"]
     return [*(f"search: {query}" for query in wanted[:MOST]), *(f"answer: {guess}" for guess in dict.fromkeys(guesses))]
@@ -42,7 +44,8 @@ def sums(texts: Sequence[str]) -> list[str]:
 
 
 def _names(text: str) -> list[str]:
-    """Spans of capitalised words: at the start of a sentence of two words at least, since there any word has a capital letter."""
+    """Spans of capitalised words: at the start of a sentence of two words at least, since there any word has a capital
+    letter."""
     return [
         match[0]
         for match in _NAME.finditer(text)

@@ -1,11 +1,14 @@
-"""Questions about the fictional world, with their answers, the passages that hold them and the chain of facts behind them.
+"""Questions about the fictional world, with their answers, the passages that hold them and the chain of facts behind
+them.
 
 - ``single``: one fact. "In which town was Ada Kelvell born?"
-- ``bridge``: a fact about something that is only described by another fact. "In which town was the author of The Salt Tide born?"
-- ``comparison``: the same relation of two things. "Which river is longer, ..?" (an entity), "Do .. and .. lie in ..?" (yes or no).
+- ``bridge``: a fact about something that is only described by another fact. "In which town was the author of The Salt
+  Tide born?"
+- ``comparison``: the same relation of two things. "Which river is longer, ..?" (an entity), "Do .. and .. lie in ..?"
+  (yes or no).
 
-The splits divide the *entities* that questions start from, 70/15/15 % of each kind, so that no fact that a question of one split starts
-from starts a question of another, and no chain of facts is in two splits.
+The splits divide the *entities* that questions start from, 70/15/15 % of each kind, so that no fact that a question of
+one split starts from starts a question of another, and no chain of facts is in two splits.
 """
 
 from __future__ import annotations
@@ -84,7 +87,8 @@ def _starts(world: World) -> dict[str, set[str]]:
 
 
 def _spread(drafts: Iterable[Draft], count: int, rng: random.Random) -> list[Draft]:
-    """``count`` of the drafts, taking turns among the relations that they chain, so that none is asked for most of the time."""
+    """``count`` of the drafts, taking turns among the relations that they chain, so that none is asked for most of the
+    time."""
     groups: dict[tuple[Relation, ...], list[Draft]] = defaultdict(list)
     for draft in {_identity(draft[2]): draft for draft in drafts}.values():
         groups[tuple(fact.relation for fact in draft[2])].append(draft)
@@ -146,7 +150,11 @@ def _which(relation: Relation, entities: list[Entity], rng: random.Random) -> It
             larger = rng.random() < 0.5
             assert relation.which is not None
             winner = high if larger else low
-            yield relation.which[larger].format(a=a.said, b=b.said), tuple(dict.fromkeys((winner.name, winner.said))), facts
+            yield (
+                relation.which[larger].format(a=a.said, b=b.said),
+                tuple(dict.fromkeys((winner.name, winner.said))),
+                facts,
+            )
 
 
 def _same(relation: Relation, entities: list[Entity], rng: random.Random) -> Iterator[Draft]:

@@ -1,6 +1,6 @@
-"""AgentGym's dialect of TextCraft: a new game right at ``/create`` (that of ``data_idx`` = id; ``commands`` and ``goal`` are accepted and
-without effect, as there), errors as answers. Not kept: ``/commands`` and ``/goal``, which are broken there. See `environment.py` for how
-``data_idx`` relates to published results."""
+"""AgentGym's dialect of TextCraft: a new game right at ``/create`` (that of ``data_idx`` = id; ``commands`` and
+``goal`` are accepted and without effect, as there), errors as answers. Not kept: ``/commands`` and ``/goal``, which are
+broken there. See `environment.py` for how ``data_idx`` relates to published results."""
 
 from __future__ import annotations
 

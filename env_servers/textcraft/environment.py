@@ -2,14 +2,15 @@
 
 Two families of tasks share the world and its rules:
 
-- ``agentgym/N``: AgentGym's numbering. Goals sorted by depth, recipes as they are, with tags. The original's order depends on the
-  machine that it ran on and cannot be recovered, so N counts in *our* fixed order (depth, then name): same sizes, same structure, but
-  not the same goal for each N as in published results.
-- ``ITEM@SEED``: ours. SEED chooses the distractors and, in ``exact`` mode, which item stands for each tag. The splits divide the
-  *goals*: no goal of ``dev`` or ``test`` is a goal of ``train``. The option ``goals`` puts goals of a user's files in their place.
+- ``agentgym/N``: AgentGym's numbering. Goals sorted by depth, recipes as they are, with tags. The original's order
+  depends on the machine that it ran on and cannot be recovered, so N counts in *our* fixed order (depth, then name):
+  same sizes, same structure, but not the same goal for each N as in published results.
+- ``ITEM@SEED``: ours. SEED chooses the distractors and, in ``exact`` mode, which item stands for each tag. The splits
+  divide the *goals*: no goal of ``dev`` or ``test`` is a goal of ``train``. The option ``goals`` puts goals of a user's
+  files in their place.
 
-Known faults of the original that are not repeated: order by directory listing, recipe text ordered by hash seed, a module-wide
-``random.seed`` in every reset, a traversal that writes into the recipe table while reading it.
+Known faults of the original that are not repeated: order by directory listing, recipe text ordered by hash seed, a
+module-wide ``random.seed`` in every reset, a traversal that writes into the recipe table while reading it.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ class TextCraft(Environment[TextCraftState]):
     """The environment.
 
     Args:
-        recipes: ``original`` shows recipes with tags ("2 planks"), every alternative, as AgentGym does; ``exact`` shows one recipe for
-            each needed item with concrete ingredients ("2 oak planks"): shorter prompts, the same rules.
+        recipes: ``original`` shows recipes with tags ("2 planks"), every alternative, as AgentGym does; ``exact`` shows
+            one recipe for each needed item with concrete ingredients ("2 oak planks"): shorter prompts, the same rules.
         distractors: Most recipes shown that the goal does not need (10 in the original).
-        goals: File of goals for each of the splits ``train``, ``dev`` and ``test`` (`files.py`); a single path stands for the test split.
-            Of these splits there are then only those with a file. No goal may be in ``train`` and in another one.
+        goals: File of goals for each of the splits ``train``, ``dev`` and ``test`` (`files.py`); a single path stands
+            for the test split. Of these splits there are then only those with a file. No goal may be in ``train`` and
+            in another one.
     """
 
     folder = Path(__file__).parent
@@ -83,19 +85,28 @@ class TextCraft(Environment[TextCraftState]):
         """The goals of each split's file.
 
         Raises:
-            ValueError: A file cannot be used, a goal cannot be reached in an episode, or training and held-out goals are not apart.
+            ValueError: A file cannot be used, a goal cannot be reached in an episode, or training and held-out goals
+                are not apart.
         """
         if not files or (unknown := sorted(files.keys() - set(OWN_SPLITS))):
-            raise ValueError(f"goals: name a file for {', '.join(OWN_SPLITS)}" + (f", not for {', '.join(unknown)}" if files else ""))
+            raise ValueError(
+                f"goals: name a file for {', '.join(OWN_SPLITS)}" + (f", not for {', '.join(unknown)}" if files else "")
+            )
         found, limit = load_goals(files, self.world), read_spec(self.folder).step_limit
         for split, goals in found.items():
             for goal, seed in goals:
                 plan = self._plan(goal, seed)
                 if plan is None or len(plan.steps()) > limit:
-                    needed = "cannot be crafted" if plan is None else f"takes {len(plan.steps())} actions, and an episode has {limit}"
+                    needed = (
+                        "cannot be crafted"
+                        if plan is None
+                        else f"takes {len(plan.steps())} actions, and an episode has {limit}"
+                    )
                     raise ValueError(f"{files[split]}: {display(goal)} {needed}")
         trained = {goal for goal, _ in found.get("train", ())}
-        if shared := sorted({display(goal) for split in found if split != "train" for goal, _ in found[split] if goal in trained}):
+        if shared := sorted(
+            {display(goal) for split in found if split != "train" for goal, _ in found[split] if goal in trained}
+        ):
             raise ValueError(f"goals to train on and held-out goals must differ; both have {', '.join(shared[:3])}")
         return found
 
@@ -105,7 +116,11 @@ class TextCraft(Environment[TextCraftState]):
         if self._goals is None:
             return spec
         splits = {name: split for name, split in spec.splits.items() if name not in OWN_SPLITS}
-        given = {name: Split(about="Goals from a file of the user's", train=name == "train") for name in OWN_SPLITS if name in self._goals}
+        given = {
+            name: Split(about="Goals from a file of the user's", train=name == "train")
+            for name in OWN_SPLITS
+            if name in self._goals
+        }
         return spec.model_copy(update={"splits": given | splits})
 
     # tasks ------------------------------------------------------------------------------------------------------------
@@ -117,7 +132,11 @@ class TextCraft(Environment[TextCraftState]):
             rest = [i for i in range(len(self.world.goals)) if i not in set(AGENTGYM_TEST)]
             return [self._agentgym_info(i) for i in sorted(random.Random(0).sample(rest, AGENTGYM_TRAIN_SIZE))]
         if self._goals is not None and name in self._goals:
-            return [_info(goal, seed, plan) for goal, seed in self._goals[name] if (plan := self._plan(goal, seed)) is not None]
+            return [
+                _info(goal, seed, plan)
+                for goal, seed in self._goals[name]
+                if (plan := self._plan(goal, seed)) is not None
+            ]
         if self._goals is None and name in OWN_SPLITS:
             return [
                 _info(goal, seed, plan)
@@ -153,7 +172,11 @@ class TextCraft(Environment[TextCraftState]):
             others = self.world.distractors(needed, rng)
         else:
             needed = list(plan.recipes.values())
-            others = [r for r in map(self._exact, self.world.distractors(needed, rng)) if r is not None and r.item not in plan.recipes]
+            others = [
+                r
+                for r in map(self._exact, self.world.distractors(needed, rng))
+                if r is not None and r.item not in plan.recipes
+            ]
         shown = needed + rng.sample(others, min(len(others), self.max_distractors))
         rng.shuffle(shown)
         return shown
@@ -168,7 +191,9 @@ class TextCraft(Environment[TextCraftState]):
     def reset(self, task_id: str) -> tuple[TextCraftState, Observation]:
         goal, seed, agentgym = self._parse(task_id)
         commands = "\n".join(map(str, self._shown(goal, seed, agentgym)))
-        return TextCraftState(task_id, goal, {}), Observation(f"Crafting commands:\n{commands}\n\nGoal: craft {display(goal)}.")
+        return TextCraftState(task_id, goal, {}), Observation(
+            f"Crafting commands:\n{commands}\n\nGoal: craft {display(goal)}."
+        )
 
     def step(self, state: TextCraftState, action: str) -> Observation:
         action = action.strip()
@@ -220,14 +245,22 @@ class TextCraft(Environment[TextCraftState]):
 
     def snapshot(self, state: TextCraftState) -> dict[str, Any]:
         """The inventory as pairs in its order: who stores an object may sort its keys."""
-        return {"task": state.task, "goal": state.goal, "inventory": [list(pair) for pair in state.inventory.items()], "done": state.done}
+        return {
+            "task": state.task,
+            "goal": state.goal,
+            "inventory": [list(pair) for pair in state.inventory.items()],
+            "done": state.done,
+        }
 
     def restore(self, data: dict[str, Any]) -> TextCraftState:
         try:
-            task, goal, inventory, done = data["task"], data["goal"], dict(data["inventory"]), data["done"]  # once it was an object
+            # once it was an object
+            task, goal, inventory, done = data["task"], data["goal"], dict(data["inventory"]), data["done"]
             if self._parse(task)[0] != goal or not isinstance(done, bool):
                 raise ValueError("goal and task disagree")
-            if any(item not in self.world.items or type(count) is not int or count < 1 for item, count in inventory.items()):
+            if any(
+                item not in self.world.items or type(count) is not int or count < 1 for item, count in inventory.items()
+            ):
                 raise ValueError("the inventory holds unknown items or counts")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a TextCraft snapshot: {error}") from error
@@ -240,7 +273,9 @@ class TextCraft(Environment[TextCraftState]):
 
 
 def _info(goal: str, seed: int, plan: Plan) -> TaskInfo:
-    return TaskInfo(f"{display(goal)}@{seed}", {"depth": plan.depth(), "plan_length": len(plan.steps()), "goal": display(goal)})
+    return TaskInfo(
+        f"{display(goal)}@{seed}", {"depth": plan.depth(), "plan_length": len(plan.steps()), "goal": display(goal)}
+    )
 
 
 @cache

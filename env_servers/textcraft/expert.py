@@ -1,7 +1,7 @@
 """TextCraft's expert: a planner that picks a recipe for everything that has to be crafted.
 
-It also decides which recipes an *exact* task shows (see `environment.py`): one recipe for each item on the way, with every tag
-replaced by the item that the plan uses.
+It also decides which recipes an *exact* task shows (see `environment.py`): one recipe for each item on the way, with
+every tag replaced by the item that the plan uses.
 """
 
 from __future__ import annotations
@@ -73,14 +73,18 @@ class Plan:
             chain.append(next(p for p, r in self.recipes.items() if any(i.name == chain[-1] for i in r.inputs)))
         if len(chain) == 1:
             return f"I have everything for {display(item)}."
-        return ", ".join(f"{display(above)} needs {display(below)}" for below, above in reversed(list(pairwise(chain)))) + "."
+        return (
+            ", ".join(f"{display(above)} needs {display(below)}" for below, above in reversed(list(pairwise(chain))))
+            + "."
+        )
 
 
 def make_plan(world: World, goal: str, rng: random.Random | None = None) -> Plan | None:
     """A plan for ``goal``, or None where none was found (one of Minecraft's 544 goals).
 
     Args:
-        rng: Chooses among several recipes and among the items that fit a tag; without it the first of the shallowest is taken.
+        rng: Chooses among several recipes and among the items that fit a tag; without it the first of the shallowest is
+            taken.
     """
     plan = Plan(goal)
     return plan if _resolve(world, plan, goal, frozenset(), rng) else None
@@ -91,7 +95,9 @@ def _resolve(world: World, plan: Plan, item: str, above: frozenset[str], rng: ra
         return True
     if item in above:
         return False
-    for recipe in _shuffled(world.by_item.get(item, []), rng, key=lambda r: max(world.depth.get(i.name, 0) for i in r.inputs)):
+    for recipe in _shuffled(
+        world.by_item.get(item, []), rng, key=lambda r: max(world.depth.get(i.name, 0) for i in r.inputs)
+    ):
         inputs: list[Ingredient] = []
         for ingredient in recipe.inputs:
             chosen = _choose(world, plan, ingredient, above | {item}, rng)
@@ -104,7 +110,9 @@ def _resolve(world: World, plan: Plan, item: str, above: frozenset[str], rng: ra
     return False
 
 
-def _choose(world: World, plan: Plan, ingredient: Ingredient, above: frozenset[str], rng: random.Random | None) -> str | None:
+def _choose(
+    world: World, plan: Plan, ingredient: Ingredient, above: frozenset[str], rng: random.Random | None
+) -> str | None:
     if not ingredient.is_tag:
         return ingredient.name if _resolve(world, plan, ingredient.name, above, rng) else None
     members = sorted(item for item, tag in world.tag_of.items() if tag == ingredient.name)

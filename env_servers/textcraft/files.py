@@ -1,8 +1,8 @@
 """Goals from the user's files.
 
-``.json``: a list, ``.jsonl`` (or ``.jsonl.gz``): one a line, of ``{"goal": "oak sign"}``, also with ``"seed": 3``. The seed chooses
-distractors and, where recipes are exact, the items that stand for tags (`environment.py`); it is 0 if left out. A goal without one may be
-a text.
+``.json``: a list, ``.jsonl`` (or ``.jsonl.gz``): one a line, of ``{"goal": "oak sign"}``, also with ``"seed": 3``. The
+seed chooses distractors and, where recipes are exact, the items that stand for tags (`environment.py`); it is 0 if left
+out. A goal without one may be a text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def load_goals(files: Mapping[str, str], world: World) -> dict[str, list[tuple[s
     """The item and the seed of each entry, by split.
 
     Raises:
-        ValueError: A file is missing, an entry is no goal that can be crafted, or is there twice; the message names the entry.
+        ValueError: A file is missing, an entry is no goal that can be crafted, or is there twice; the message names the
+            entry.
     """
     found: dict[str, list[tuple[str, int]]] = {}
     for split, path in files.items():

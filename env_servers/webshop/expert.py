@@ -1,8 +1,8 @@
 """WebShop's expert: searches for the words of the instruction, buys the first product found that fulfils all of it.
 
-It sees what the page does not show, the reward of each purchase, and so opens no product in vain; but it searches, reads and chooses as
-a customer would, so that its steps can be learned from. Where no search for the instruction's words finds a product that fulfils it, it
-searches for the title of the product that the goal was made from.
+It sees what the page does not show, the reward of each purchase, and so opens no product in vain; but it searches,
+reads and chooses as a customer would, so that its steps can be learned from. Where no search for the instruction's
+words finds a product that fulfils it, it searches for the title of the product that the goal was made from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from env_servers.webshop.products import Product
 from env_servers.webshop.search import PAGE_SIZE, STOP_WORDS
 
 #: Words of an instruction that say nothing about the product.
-_FILLERS = frozenset("i i'm im am me my we you find show get buy want need looking look like would please some that which has have".split())
+_FILLERS = frozenset(
+    (
+        "i i'm im am me my we you find show get buy want need looking look like would please some that which has have"
+    ).split()
+)
 #: Characters of a title that a thought quotes.
 QUOTED = 60
 
@@ -42,7 +46,9 @@ def keywords(instruction: str) -> list[str]:
     return list(dict.fromkeys(word for word in words if word not in STOP_WORDS and word not in _FILLERS))
 
 
-def demonstrate(goal: Goal, target: Product, search: Callable[[str], Sequence[Product]], score: Score) -> list[ExpertStep] | None:
+def demonstrate(
+    goal: Goal, target: Product, search: Callable[[str], Sequence[Product]], score: Score
+) -> list[ExpertStep] | None:
     """Steps that earn the full reward, or None where neither search finds a product that does.
 
     Args:
@@ -69,15 +75,18 @@ def _finds(goal: Goal, target: Product, search: Callable[[str], Sequence[Product
 
 def _named_options(goal: Goal, product: Product) -> dict[str, str]:
     """The values that the goal asks for, where the product has them."""
-    named = {name: next((value for value in values if value in goal.options), None) for name, values in product.options.items()}
+    named = {
+        name: next((value for value in values if value in goal.options), None)
+        for name, values in product.options.items()
+    }
     return {name: value for name, value in named.items() if value is not None}
 
 
 def likely_options(goal: Goal, target: Product, score: Score) -> dict[str, str] | None:
     """Options of ``target`` that earn the full reward, or None.
 
-    What people wrote may differ from what the page says ("navy" for "dark navy"). Then whatever raises the reward is taken; each
-    option counts for itself, so that this finds the best choice.
+    What people wrote may differ from what the page says ("navy" for "dark navy"). Then whatever raises the reward is
+    taken; each option counts for itself, so that this finds the best choice.
     """
     chosen = _named_options(goal, target)
     best = score(target, chosen)
@@ -91,7 +100,9 @@ def likely_options(goal: Goal, target: Product, score: Score) -> dict[str, str] 
 
 def _steps(goal: Goal, find: Find) -> Iterator[ExpertStep]:
     asked = ", ".join((*goal.attributes, *goal.options))
-    yield ExpertStep(f"I need a product with: {asked}. I search for the words that describe it.", f"search[{find.query}]")
+    yield ExpertStep(
+        f"I need a product with: {asked}. I search for the words that describe it.", f"search[{find.query}]"
+    )
     for _ in range(find.rank // PAGE_SIZE):
         yield ExpertStep("I see nothing here that fits everything. I look at the next page.", f"click[{NEXT}]")
     title = find.product.title.strip()
@@ -100,7 +111,11 @@ def _steps(goal: Goal, find: Find) -> Iterator[ExpertStep]:
     yield from _reading(goal, find.product)
     for name, value in find.options.items():
         yield ExpertStep(f"The instruction asks for this {name}: {value}.", f"click[{value}]")
-    price = f"{find.product.price_tag} is within {goal.limit:.2f} dollars" if goal.limit else f"The price is {find.product.price_tag}"
+    price = (
+        f"{find.product.price_tag} is within {goal.limit:.2f} dollars"
+        if goal.limit
+        else f"The price is {find.product.price_tag}"
+    )
     yield ExpertStep(f"{price} and everything that was asked for is chosen. I buy it.", f"click[{BUY}]")
 
 

@@ -1,8 +1,8 @@
 """Goals: what a customer asks for, from the official files.
 
-Two numberings are published. WebShop's 12,087 human goals belong to the full catalogue. AgentGym and Agent-R use the *synthetic* goals
-of the 1,000-product set: 6,910 of them, one for each combination of the options of the 415 products that have an instruction.
-Either list is shuffled with seed 233, and a task's number is its place in that order.
+Two numberings are published. WebShop's 12,087 human goals belong to the full catalogue. AgentGym and Agent-R use the
+*synthetic* goals of the 1,000-product set: 6,910 of them, one for each combination of the options of the 415 products
+that have an instruction. Either list is shuffled with seed 233, and a task's number is its place in that order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Goal:
 
 
 def price_limit(price: float, seed: str) -> float | None:
-    """A limit above ``price``. The original draws it from the global generator, unseeded: other limits at every start."""
+    """A limit above ``price``.
+    The original draws it from the global generator, unseeded: other limits at every start."""
     above = [limit for limit in PRICE_LIMITS if limit > price][:4]
     return max(random.Random(f"webshop/limit/{seed}").sample(above, 2)) if len(above) >= 2 else None
 
@@ -81,8 +82,8 @@ def human_goals(products: Iterable[Product], instructions: Any) -> list[Goal]:
     """
     if not isinstance(instructions, Mapping):
         raise ValueError(
-            "the human goals are in items_human_ins.json, which names each instruction's product, attributes and options; "
-            "this file (human_goals.json, perhaps) holds bare sentences, from which no reward can be computed"
+            "the human goals are in items_human_ins.json, which names each instruction's product, attributes and "
+            "options; this file (human_goals.json, perhaps) holds bare sentences, from which no reward can be computed"
         )
     goals: list[Goal] = []
     for product in products:
@@ -106,7 +107,9 @@ def divide(goals: Sequence[Goal]) -> dict[str, list[int]]:
     asins = sorted({goal.asin for goal in goals})
     random.Random("webshop/splits").shuffle(asins)
     first, second = round(0.70 * len(asins)), round(0.85 * len(asins))
-    split_of = {asin: "train" if place < first else "dev" if place < second else "test" for place, asin in enumerate(asins)}
+    split_of = {
+        asin: "train" if place < first else "dev" if place < second else "test" for place, asin in enumerate(asins)
+    }
     splits_of_words: dict[str, set[str]] = {}
     for goal in goals:
         splits_of_words.setdefault(goal.words, set()).add(split_of[goal.asin])

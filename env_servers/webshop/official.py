@@ -11,11 +11,13 @@ from typing import Any
 from env_servers.webshop.goals import Goal, human_goals, synthetic_goals
 from env_servers.webshop.products import Product, read_products
 
-WHERE = "run setup.sh of the repository princeton-nlp/WebShop (-d small for the 1,000 products, -d all for the full set)"
+WHERE = (
+    "run setup.sh of the repository princeton-nlp/WebShop (-d small for the 1,000 products, -d all for the full set)"
+)
 WHERE_LISTS = "they are in the repository bytedance/Agent-R, mcts_utils/webshop"
 
-#: Size of the synthetic goal list of the 1,000 products, and the target products of goals 0 and 6, as trajectories that others
-#: published show them: by these the numbering of AgentGym and Agent-R is recognised.
+#: Size of the synthetic goal list of the 1,000 products, and the target products of goals 0 and 6, as trajectories that
+#: others published show them: by these the numbering of AgentGym and Agent-R is recognised.
 PUBLISHED_COUNT = 6910
 PUBLISHED_TARGETS = {0: "B0743JKHBV", 6: "B09PYSKD7H"}
 
@@ -30,15 +32,23 @@ def load_shop(products: str, attributes: str | None, human: str | None) -> tuple
         raise ValueError(f"the option products needs the option attributes (items_ins_v2*.json) beside it: {WHERE}")
     entries = read_json(attributes, WHERE)
     found = read_products(read_json(products, WHERE), entries)
-    goals = synthetic_goals(found.values(), entries) if human is None else human_goals(found.values(), read_json(human, WHERE))
+    goals = (
+        synthetic_goals(found.values(), entries)
+        if human is None
+        else human_goals(found.values(), read_json(human, WHERE))
+    )
     if not goals:
-        raise ValueError(f"no product of {products} has an instruction in {human or attributes}: the files belong to different sets")
+        raise ValueError(
+            f"no product of {products} has an instruction in {human or attributes}: the files belong to different sets"
+        )
     return found, goals
 
 
 def has_published_numbering(goals: Sequence[Goal]) -> bool:
     """Checks whether these are the synthetic goals that AgentGym's and Agent-R's task numbers count in."""
-    return len(goals) == PUBLISHED_COUNT and all(goals[number].asin == asin for number, asin in PUBLISHED_TARGETS.items())
+    return len(goals) == PUBLISHED_COUNT and all(
+        goals[number].asin == asin for number, asin in PUBLISHED_TARGETS.items()
+    )
 
 
 def read_numbers(path: str) -> list[int]:

@@ -1,6 +1,7 @@
 """The pages of the shop as text, and what can be clicked on each.
 
-The text is what the original's ``text`` mode, which AgentGym serves, makes of its HTML: the visible strings, joined by " [SEP] ".
+The text is what the original's ``text`` mode, which AgentGym serves, makes of its HTML: the visible strings, joined by
+" [SEP] ".
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def search_page(instruction: str) -> str:
 
 def results_page(instruction: str, hits: int, number: int, shown: Sequence[Product]) -> str:
     listed = (text for product in shown for text in (product.asin, product.title, product.price_tag))
-    return _join("Instruction:", instruction, *results_buttons(hits, number, f"Page {number} (Total results: {hits})"), *listed)
+    return _join(
+        "Instruction:", instruction, *results_buttons(hits, number, f"Page {number} (Total results: {hits})"), *listed
+    )
 
 
 def results_buttons(hits: int, number: int, *heading: str) -> list[str]:
@@ -73,7 +76,9 @@ def sub_page(instruction: str, product: Product, name: str) -> str:
     elif name == "Features":
         content = [*product.features] or ["No Features"]
     elif name == "Reviews":
-        content = [text for review in product.reviews for text in (f'"{review.title}"', f"{review.score:g}", review.body)]
+        content = [
+            text for review in product.reviews for text in (f'"{review.title}"', f"{review.score:g}", review.body)
+        ]
         content = content or ["No reviews found"]
     else:
         content = [*product.attributes, product.category, product.query, product.product_category]

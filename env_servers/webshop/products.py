@@ -28,7 +28,8 @@ class Product:
         asin: Its id, ten characters.
         price: What it costs, in dollars; ``price_tag`` is what the page shows, which may be a range.
         options: Values to choose from, in lower case, by option name.
-        attributes: What the reward compares with a goal's attributes; not shown unless the environment has attribute pages.
+        attributes: What the reward compares with a goal's attributes; not shown unless the environment has attribute
+            pages.
         query: The search under which the product was collected ("women's dresses"): its finest type.
         product_category: Its path in the shop's tree, levels separated by " › ".
     """
@@ -59,7 +60,9 @@ class Product:
         return self.title.lower(), " ".join(self.features).lower(), self.description.lower()
 
 
-def read_products(records: Iterable[Mapping[str, Any]], attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Product]:
+def read_products(
+    records: Iterable[Mapping[str, Any]], attributes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Product]:
     """Products by asin, in the order of the file.
 
     Args:

@@ -1,4 +1,5 @@
-"""WebShop's reward: how well a purchase fulfils a goal (Yao et al. 2022, section 3.2, and the published implementation).
+"""WebShop's reward: how well a purchase fulfils a goal (Yao et al. 2022, section 3.2, and the published
+implementation).
 
     reward = type * (attribute matches + option matches + [price <= limit]) / (attributes asked + options asked + 1)
 
@@ -20,13 +21,18 @@ from env_servers.webshop.search import STOP_WORDS
 
 #: Similarity above which two phrases are the same, in percent.
 SAME = 85
-#: The published list of colours by which an option value is known: the first that is part of the value stands for it ("light navy" is
-#: "light").
-COLOURS = """alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo caramel
-champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal dark denim eggplant elephant
-espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory ivy khaki lavender lemon leopard light lilac lime
-magenta maroon mauve merlot midnight mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple
-rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet
+#: The published list of colours by which an option value is known: the first that is part of the value stands for it
+#: ("light navy" is "light").
+COLOURS = """alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy \
+camel camo caramel
+champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal dark denim \
+eggplant elephant
+espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory ivy khaki lavender lemon \
+leopard light lilac lime
+magenta maroon mauve merlot midnight mint mocha multicolor mushroom mustard natural navy nude olive orange peach \
+pewter pink plum purple
+rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal \
+tiger turquoise violet
 walnut wheat white wine yellow""".split()
 #: Options whose values must be equal, not only similar.
 EXACT_OPTIONS = ("size",)
@@ -68,7 +74,9 @@ def _levels(product: Product) -> set[str]:
 
 
 def _has_attribute(product: Product, attribute: str) -> bool:
-    return any(similar(own, attribute) for own in product.attributes) or any(attribute in text for text in product.texts)
+    return any(similar(own, attribute) for own in product.attributes) or any(
+        attribute in text for text in product.texts
+    )
 
 
 def _option_matches(product: Product, options: Mapping[str, str], wanted: Iterable[str]) -> int:
@@ -88,7 +96,8 @@ def colour_of(value: str) -> str:
 
 @lru_cache(65536)
 def similar(first: str, second: str) -> bool:
-    """Checks whether two phrases have nearly the same words: ``thefuzz.fuzz.token_set_ratio`` above 85, with its clean-up and rounding."""
+    """Checks whether two phrases have nearly the same words: ``thefuzz.fuzz.token_set_ratio`` above 85, with its
+    clean-up and rounding."""
     return round(fuzz.token_set_ratio(_clean(first), _clean(second))) > SAME
 
 
@@ -112,7 +121,8 @@ def spacy_nouns(model: str) -> Nouns:
         parse = importlib.import_module("spacy").load(model)
     except (ImportError, OSError) as error:
         raise RuntimeError(
-            f"title_nouns={model!r} needs spaCy and that model: pip install spacy && python -m spacy download {model} ({error})"
+            f"title_nouns={model!r} needs spaCy and that model: pip install spacy && python -m spacy download {model} "
+            f"({error})"
         ) from error
 
     @lru_cache(65536)

@@ -1,6 +1,7 @@
 """The shop's search: BM25 over product texts, with the text analysis and parameters of the original's Lucene index.
 
-Twenty lines of numpy in place of a search library: at this size a library adds seconds to a server's start, and no speed.
+Twenty lines of numpy in place of a search library: at this size a library adds seconds to a server's start, and no
+speed.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ CACHED_QUERIES = 4096
 _WORD = re.compile(r"\w+(?:[.'’]\w+)*")
 #: Words that Lucene's English analyser leaves out.
 STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will "
-    "with".split()
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
+    "to was will with".split()
 )
 
 
@@ -55,7 +56,8 @@ class SearchEngine:
         self.search = lru_cache(CACHED_QUERIES)(self._search)
 
     def _search(self, query: str) -> tuple[int, ...]:
-        """Numbers of the best documents that hold at least one word of ``query``, best first; ties in document order."""
+        """Numbers of the best documents that hold at least one word of ``query``, best first; ties in document
+        order."""
         scores = np.zeros(self._size, dtype=np.float32)
         for term in analyse(query)[:MAX_QUERY_WORDS]:
             if term in self._weights:

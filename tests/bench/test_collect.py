@@ -33,9 +33,12 @@ def test_ours_against_the_originals_way(tmp_path: Path):
     result = json.loads(done.stdout)
     ours, reference = result["ours"], result["reference"]
     assert (ours["trees"], reference["trees"]) == (4, 2)
-    assert ours["nodes"] > 10 and reference["nodes"] > 10, "the policy took too few actions for the comparison to say anything"
+    assert ours["nodes"] > 10 and reference["nodes"] > 10, (
+        "the policy took too few actions for the comparison to say anything"
+    )
     assert 0.9 < ours["replay_factor"] <= 1.0, "siblings of one action share a step"
-    # A little below 1 is possible: the ideal takes the trees one after the other, and here one may decode what another prefills.
+    # A little below 1 is possible: the ideal takes the trees one after the other, and here one may decode what another
+    # prefills.
     assert 0.95 < ours["excess_prefill"] <= 1.5
     # One completion a call, each with its whole prompt computed, and each action after a replay of its path.
     assert reference["calls"] == reference["completions"] > ours["completions"] / ours["calls"] > 1

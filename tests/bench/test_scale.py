@@ -17,7 +17,9 @@ from tests.tools.bench.simulated import Load
 
 def bench(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.tools.bench", "scale", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environ})
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environ}
+    )
 
 
 @pytest.mark.cluster
@@ -39,7 +41,16 @@ def test_two_engines_and_two_coordinators(tmp_path: Path):
     assert done.returncode == 0, done.stderr[-3000:]
     (point,) = json.loads(figures.read_text())["points"]
     assert point["engines"] == 2 and point["growing"] == point["trees"] == 4
-    positive = ("expansions", "per_s", "ideal", "prompt_tokens", "coordinator_ms", "environment_ms", "engines_ms", "coordinator_mb")
+    positive = (
+        "expansions",
+        "per_s",
+        "ideal",
+        "prompt_tokens",
+        "coordinator_ms",
+        "environment_ms",
+        "engines_ms",
+        "coordinator_mb",
+    )
     assert all(point[name] > 0 for name in positive), point
     assert 0 < point["share"] <= 1.05
     assert 0 <= point["lag_p50_ms"] <= point["lag_p99_ms"]
@@ -87,4 +98,6 @@ def test_what_limits(share: float, free: str, who: str):
 
 
 def test_nothing_limits():
-    assert limit(0.5, coordinator=0.5, late=0.0, environment=0.5, engines=0.5, machine=0.5, growing=1.0).startswith("no process")
+    assert limit(0.5, coordinator=0.5, late=0.0, environment=0.5, engines=0.5, machine=0.5, growing=1.0).startswith(
+        "no process"
+    )

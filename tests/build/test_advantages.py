@@ -67,13 +67,15 @@ def test_episodes_that_did_the_same_are_in_the_same_state_although_they_share_no
 def test_gigpo_eq_8_both_comparisons_add_up() -> None:
     tree = tree_of("go / left: 1.0", "go / right: 0.0", "stay: 0.0")
     whole, turns, both = of(tree), of(tree, trajectory=0.0, turn=1.0), of(tree, turn=1.0)
-    assert both == [[pytest.approx(a + b) for a, b in zip(one, other, strict=True)] for one, other in zip(whole, turns, strict=True)]
+    assert both == [
+        [pytest.approx(a + b) for a, b in zip(one, other, strict=True)] for one, other in zip(whole, turns, strict=True)
+    ]
     assert turns[0][1] == pytest.approx(0.5 / (stdev([1.0, 0.0, 0.0]) + 1e-6))
 
 
 def test_tree_grpo_section_3_3_rollouts_are_compared_in_their_own_tree_and_among_all() -> None:
-    """Two initial rollouts: "go" with ends 1 and 0, "stay" with ends 1, 1, 0. Among all: mean 0.6, deviation 0.5477; in the first tree
-    0.5 and 0.7071, in the second 2/3 and 0.5774."""
+    """Two initial rollouts: "go" with ends 1 and 0, "stay" with ends 1, 1, 0.
+    Among all: mean 0.6, deviation 0.5477; in the first tree 0.5 and 0.7071, in the second 2/3 and 0.5774."""
     tree = tree_of("go / left: 1.0", "go / right: 0.0", "stay / a: 1.0", "stay / b: 1.0", "stay / c: 0.0")
     inter, intra = [0.7303, -1.0954, 0.7303, 0.7303, -1.0954], [0.7071, -0.7071, 0.5774, 0.5774, -1.1547]
     assert [turns[0] for turns in of(tree, trajectory=0.0, subtree=1.0)] == pytest.approx(intra, abs=1e-4)
@@ -81,10 +83,13 @@ def test_tree_grpo_section_3_3_rollouts_are_compared_in_their_own_tree_and_among
     assert [turns[0] for turns in both] == pytest.approx([a + b for a, b in zip(inter, intra, strict=True)], abs=1e-4)
     assert all(turns[0] == turns[1] for turns in both)
     alone = tree_of("go / left: 1.0", "go / right: 1.0", "stay: 0.0")
-    assert [turns[0] for turns in of(alone, trajectory=0.0, subtree=1.0)] == [0.0, 0.0, 0.0]  # equal, equal, and by itself
+    # equal, equal, and by itself
+    assert [turns[0] for turns in of(alone, trajectory=0.0, subtree=1.0)] == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("tree", [tree_of("a: 1.0", "b: 1.0"), tree_of("a: 0.0"), new_tree()], ids=["equal", "one", "none"])
+@pytest.mark.parametrize(
+    "tree", [tree_of("a: 1.0", "b: 1.0"), tree_of("a: 0.0"), new_tree()], ids=["equal", "one", "none"]
+)
 def test_without_a_difference_there_is_no_advantage(tree: Tree) -> None:
     assert not any(value for turns in of(tree, turn=1.0) for value in turns)
 
@@ -135,7 +140,8 @@ def test_a_searched_tree_gives_a_row_for_each_path_that_ended() -> None:
     rewards = [Reward(float(index % 2)) for index in range(len(group))]
     rows = list(rollout_rows(group, rewards, AdvantageConfig(turn=1.0)))
     assert len(rows) == len(list(tree.ended())) == 4 and max(len(episode.path) for episode in group.episodes) <= 3
-    assert len(tree.nodes) - 1 > len({node for row in rows for node in row.provenance.nodes})  # turns from which nothing ended
+    # turns from which nothing ended
+    assert len(tree.nodes) - 1 > len({node for row in rows for node in row.provenance.nodes})
     first = [episode.path[0].id for episode in group.episodes]
     assert len(set(first)) < len(first)
 
@@ -144,7 +150,9 @@ def test_a_rollout_that_cannot_be_trained_on_is_dropped_with_its_reason_and_the_
     """One that no policy drew, one that is reasoning alone, and one that is a row."""
     tree = tree_of("a: 1.0", "b: 0.0", "c: 0.5")
     tree.nodes[1].logprobs, tree.nodes[2].reasoning = (), 1
-    *left_out, row = rollout_rows(group_of(tree), [Reward(1.0), Reward(0.0), Reward(0.5)], AdvantageConfig(), train_on_reasoning=False)
+    *left_out, row = rollout_rows(
+        group_of(tree), [Reward(1.0), Reward(0.0), Reward(0.5)], AdvantageConfig(), train_on_reasoning=False
+    )
     found = [(one.reason, one.provenance.nodes) for one in left_out if isinstance(one, Dropped)]
     assert found == [("no log-probabilities", (1,)), ("no token", (2,))]
     assert isinstance(row, Rollout) and (row.provenance.nodes, row.provenance.kind) == ((3,), "rollout")

@@ -93,7 +93,9 @@ def good(tree: Tree, min_return: float, train_on_invalid: bool = False) -> list[
 def test_executed_revision_trains_on_everything_after_the_bad_prefix() -> None:
     (row,) = rows(Splice.executed)
     assert row.provenance.nodes == (1, 4, 7, 8)
-    assert trained_text(row) == ("Thought: on take key\nAction: take key<|im_end|>Thought: on unlock\nAction: unlock<|im_end|>")
+    assert trained_text(row) == (
+        "Thought: on take key\nAction: take key<|im_end|>Thought: on unlock\nAction: unlock<|im_end|>"
+    )
     text = CODEC.decode(row.input_ids, special=True)
     assert "Action: wait<|im_end|>\n<|im_start|>user\nTime passes.<|im_end|>\n<|im_start|>assistant\n" in text
     assert text.endswith("Action: unlock<|im_end|>")
@@ -163,13 +165,17 @@ def test_good_rows_with_the_same_actions_are_kept_where_that_is_asked_for() -> N
         ("method.revise.alpha_inclusive=false", ["revision"]),
     ],
 )
-def test_a_rounds_rows_are_distinct_and_good_enough_as_the_method_says(tmp_path: Path, change: str, kinds: list[str]) -> None:
+def test_a_rounds_rows_are_distinct_and_good_enough_as_the_method_says(
+    tmp_path: Path, change: str, kinds: list[str]
+) -> None:
     tree = door()
     tree.revisions.append(tree.revisions[0])
     for node in tree.successes():
         node.reward = 0.5
     add(tree, tree.nodes[3].parent, reasoned("unlock", 0.5, Outcome.SUCCESS))
-    made, _ = dataset(round_of(tmp_path, ["method.type=agent_r", "method.revise.alpha=[0.5]", *filter(None, [change])], revise=[tree]))
+    made, _ = dataset(
+        round_of(tmp_path, ["method.type=agent_r", "method.revise.alpha=[0.5]", *filter(None, [change])], revise=[tree])
+    )
     assert sorted(row.provenance.kind for row in read_rows(made)) == kinds
 
 
@@ -182,7 +188,9 @@ def test_a_rounds_rows_are_distinct_and_good_enough_as_the_method_says(tmp_path:
         (["build.least_logprob=-0.9"], {"unlikely turn": 2}),
     ],
 )
-def test_a_round_learns_the_turns_that_its_configuration_chooses(tmp_path: Path, changes: list[str], context: dict[str, int]) -> None:
+def test_a_round_learns_the_turns_that_its_configuration_chooses(
+    tmp_path: Path, changes: list[str], context: dict[str, int]
+) -> None:
     """Node 7 reflects, node 2 says a sentence twice, and nodes 2 and 3 are unlikely."""
     tree = door()
     tree.nodes[7].text, tree.nodes[2].text = "That was wrong. take key", "I need it. I need it. take key"
@@ -210,7 +218,9 @@ def test_a_turn_whose_beginning_was_forgotten_is_context() -> None:
     tree = tree_of("open / take: 1.0")
     tree.nodes[2].forgotten = 1
     (row,) = (row for row in good_rows(tree, 1.0, limit=1, targets=Targets()) if isinstance(row, Row))
-    assert row.loss_mask == (0, 0, 0, 1, 0, 0), "the opening, the first turn, its bridge, the turn that saw only the opening"
+    assert row.loss_mask == (0, 0, 0, 1, 0, 0), (
+        "the opening, the first turn, its bridge, the turn that saw only the opening"
+    )
 
 
 def test_the_good_paths_own_actions_come_before_those_with_which_the_policy_went_on() -> None:
@@ -222,9 +232,15 @@ def test_the_good_paths_own_actions_come_before_those_with_which_the_policy_went
 
 
 def test_a_first_error_before_the_paths_part_leaves_nothing_out() -> None:
-    """open - take key - { unlock: 1.0, sleep: 0.0 }, of which open is the first bad step: its end goes on with take key."""
+    """open - take key - { unlock: 1.0, sleep: 0.0 }, of which open is the first bad step: its end goes on with take
+    key."""
     tree = conversed(Message("user", "Open the door."))
-    tree_of("open / take key / unlock: 1.0", "open / take key / sleep: 0.0", into=tree, make=lambda _, *turn: reasoned(*turn))
+    tree_of(
+        "open / take key / unlock: 1.0",
+        "open / take key / sleep: 0.0",
+        into=tree,
+        make=lambda _, *turn: reasoned(*turn),
+    )
     tree.revisions = [Revision(bad=4, good=3, ancestor=2, transition=1, reflection="That was wrong.")]
     made, _ = revised(tree, Splice.paper)
     assert [row.provenance.nodes for row in made] == [(1, -1, 2, 3)]
@@ -277,7 +293,9 @@ def test_what_has_nothing_to_train_on_is_dropped_with_its_reason() -> None:
 
 
 def test_a_demonstration_counts_if_it_succeeded_whatever_it_earned() -> None:
-    tree = task(reasoned("win slowly", 0.9, Outcome.SUCCESS), reasoned("come close", 0.9, Outcome.FAILURE), origin=Origin.EXPERT)
+    tree = task(
+        reasoned("win slowly", 0.9, Outcome.SUCCESS), reasoned("come close", 0.9, Outcome.FAILURE), origin=Origin.EXPERT
+    )
     add(tree, 0, reasoned("win", 1.0, Outcome.SUCCESS))
     row, left_out, *_ = demonstrated_rows(tree, Targets())
     assert isinstance(row, Row) and isinstance(left_out, Dropped)
@@ -292,7 +310,10 @@ def test_dataset_accounts_for_every_row_and_reads_back_equal(tmp_path: Path) -> 
     folder, manifest = dataset(round_of(tmp_path / "run", AGENT_R, revise=[door()]))
     assert manifest["kinds"] == {"revision": 1, "good": 1}
     assert manifest["splices"] == {"tried": 2, "text splice would fail": 1, "kept after execution": 1}
-    assert manifest["dropped"] == {"executed revision earned less than the good path": 1, "trajectory with too low a return": 2}
+    assert manifest["dropped"] == {
+        "executed revision earned less than the good path": 1,
+        "trajectory with too low a return": 2,
+    }
     assert manifest["tasks"] == 1
     back = read_rows(folder)
     write_rows(tmp_path / "again", back)
@@ -301,7 +322,10 @@ def test_dataset_accounts_for_every_row_and_reads_back_equal(tmp_path: Path) -> 
 
 
 def test_a_round_without_any_row_is_an_error_that_says_why(tmp_path: Path) -> None:
-    reasons = r"gave no row to train on: 2 x longer than build\.max_length, 1 x executed revision earned less than the good path"
+    reasons = (
+        r"gave no row to train on: 2 x longer than build\.max_length, 1 x executed revision earned less than the good "
+        r"path"
+    )
     with pytest.raises(NoRows, match=reasons):
         dataset(round_of(tmp_path, [*AGENT_R, "build.max_length=3"], revise=[door()]))
 
@@ -350,7 +374,8 @@ def test_mixing_share(share: float, expected: int) -> None:
 
 
 def test_a_round_trains_on_demonstrations_and_on_its_own_rows_of_earlier_rounds(tmp_path: Path) -> None:
-    """The warm start's rows are drawn from by their share; of an earlier round only what its own trees gave comes again."""
+    """The warm start's rows are drawn from by their share; of an earlier round only what its own trees gave comes
+    again."""
     method = [*AGENT_R, "method.mixture={demonstrations: 0.5, earlier_rounds: 1}"]
     first = round_of(tmp_path, method, revise=[door()])
     before = Row((1, 2), (0, 1), Provenance("shown", (), "demonstration"))
@@ -412,7 +437,9 @@ def test_which_pairs_of_files_are_drawn_and_in_which_order_is_seeded(tmp_path: P
 
     def mixed(seed: int) -> list[Any]:
         """The pairs themselves, where a dataset keeps them on disk."""
-        found, _ = mix_pairs_from_files([], extra, keep=cast(Keep, lambda pair: pair), codec=CODEC, max_length=1000, seed=seed)
+        found, _ = mix_pairs_from_files(
+            [], extra, keep=cast(Keep, lambda pair: pair), codec=CODEC, max_length=1000, seed=seed
+        )
         return [cast(Preference, pair).chosen_ids for pair in found]
 
     assert len(mixed(0)) == 2 + 9

@@ -30,7 +30,9 @@ def start() -> Tree:
 
 def said(ids: tuple[int, ...], mask: tuple[int, ...]) -> str:
     """What is trained on."""
-    return CODEC.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True).replace("<|im_end|>", " ").strip()
+    return (
+        CODEC.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True).replace("<|im_end|>", " ").strip()
+    )
 
 
 def sides(pairs: list[Preference]) -> list[tuple[str, str]]:
@@ -43,7 +45,9 @@ def contrast(tree: Tree, shown: Tree | None = None, /, **rules: Any) -> tuple[li
     reasons = [candidate for candidate in found if isinstance(candidate, Dropped)]
     assert {reason.provenance.tree for reason in reasons} <= {tree.task.key}
     compared = [d for d in reasons if not d.reason.startswith(("no ", "the demonstration ", "run without "))]
-    assert all(d.provenance.nodes and d.provenance.rejected for d in compared), "of two runs that were compared both are named"
+    assert all(d.provenance.nodes and d.provenance.rejected for d in compared), (
+        "of two runs that were compared both are named"
+    )
     return [pair for pair in found if isinstance(pair, Preference)], Counter(d.reason for d in reasons)
 
 
@@ -65,7 +69,8 @@ def test_a_pair_is_the_opening_and_two_whole_runs_masked_to_the_agents_own_turns
     assert pair.provenance.rejected == (1, 2, 3)
     assert pair.provenance.kind == "trajectory"
     assert pair.provenance.detail == {
-        "chosen_by": "expert", "rejected_by": "policy", "chosen_return": 1.0, "rejected_return": 0.2, "depth": 0, "cut": 0
+        "chosen_by": "expert", "rejected_by": "policy", "chosen_return": 1.0, "rejected_return": 0.2, "depth": 0,
+        "cut": 0
     }  # fmt: skip
     assert not dropped
 
@@ -199,7 +204,8 @@ def test_the_same_two_runs_never_make_opposite_pairs() -> None:
 def stepwise() -> Tree:
     """The expert's ``take unlock open`` (1.0) with rollouts from each of its points:
 
-    root: sleep (0.0), take-other open (1.0); after take: wait unlock (0.4), unlock (0.0, drawn by the policy); after unlock: kick (0.6).
+    root: sleep (0.0), take-other open (1.0); after take: wait unlock (0.4), unlock (0.0, drawn by the policy); after
+    unlock: kick (0.6).
     """
     tree = start()
     play(tree, "take unlock open", 1.0, origin=Origin.PREFIX)
@@ -262,12 +268,17 @@ def test_each_granularity_takes_its_own_trees() -> None:
         (Granularity.step, [], ["step"] * 3),
         (Granularity.mixture, ["trajectory"], ["step"] * 3),
     ):
-        made = [[p.provenance.kind for p in contrast(t, expert(), granularity=granularity, pairs_per_task=0)[0]] for t in (whole, steps)]
+        made = [
+            [p.provenance.kind for p in contrast(t, expert(), granularity=granularity, pairs_per_task=0)[0]]
+            for t in (whole, steps)
+        ]
         assert made == [from_whole, from_steps]
-    assert contrast(whole, expert(), granularity=Granularity.step)[1] == {"no finished path of the expert in the tree": 1}
+    assert contrast(whole, expert(), granularity=Granularity.step)[1] == {
+        "no finished path of the expert in the tree": 1
+    }
 
 
-# datasets ---------------------------------------------------------------------------------------------------------------
+# datasets -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_dataset_compares_each_tree_with_the_demonstration_of_its_task(tmp_path: Path) -> None:
@@ -278,14 +289,19 @@ def test_a_dataset_compares_each_tree_with_the_demonstration_of_its_task(tmp_pat
     shown[1].task = Task("toy", "window", "train")
     folder, manifest = dataset(round_of(tmp_path, ["method.type=eto"], collect=trees, experts=shown))
     pairs = {pair.provenance.tree: pair for pair in read_rows(folder)}
-    assert {name: sides([pair])[0] for name, pair in pairs.items()} == {"door": ("take unlock", "wait"), "window": ("pull", "sleep")}
+    assert {name: sides([pair])[0] for name, pair in pairs.items()} == {
+        "door": ("take unlock", "wait"),
+        "window": ("pull", "sleep"),
+    }
     assert manifest["dropped"] == {"no demonstration of the task": 1}
     assert manifest["tasks"] == 2
 
 
 def test_a_mixture_of_granularities_reads_both_stages(tmp_path: Path) -> None:
     method = "method={type: eto, pairs: {granularity: mixture, pairs_per_task: 0}}"
-    _, manifest = dataset(round_of(tmp_path, [method], collect=[explored(("wait", 0.0))], steps=[stepwise()], experts=[expert()]))
+    _, manifest = dataset(
+        round_of(tmp_path, [method], collect=[explored(("wait", 0.0))], steps=[stepwise()], experts=[expert()])
+    )
     assert manifest["kinds"] == {"trajectory": 1, "step": 3}
 
 
@@ -293,11 +309,15 @@ def test_pairs_of_files_stand_beside_the_methods_own(tmp_path: Path) -> None:
     file = tmp_path / "pairs.json"
     file.write_text(json.dumps([{"prompt": f"Say {n}.", "chosen": "yes", "rejected": "no"} for n in range(5)]))
     method = f"method={{type: eto, extra_pairs: [{{path: {file}, limit: 2}}]}}"
-    folder, manifest = dataset(round_of(tmp_path / "run", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
+    folder, manifest = dataset(
+        round_of(tmp_path / "run", [method], collect=[explored(("wait", 0.0))], experts=[expert()])
+    )
     assert manifest["kinds"] == {"trajectory": 1, "imported": 2}
     assert manifest["tasks"] == 1, "those of the agent's own trees"
     assert len(read_rows(folder)) == 3
-    file.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}]))
+    file.write_text(
+        json.dumps([{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}])
+    )
     with pytest.raises(DataError, match=r"in method\.extra_pairs holds sequences, and pairs are wanted"):
         dataset(round_of(tmp_path / "other", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
 

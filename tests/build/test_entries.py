@@ -1,4 +1,5 @@
-"""What other tools say of their entries is understood or refused: marks of turns, bad examples, tools, keys that nobody knows."""
+"""What other tools say of their entries is understood or refused: marks of turns, bad examples, tools, keys that nobody
+knows."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ def test_a_mark_that_is_neither_is_refused(tmp_path: Path, key: str, value: Any)
 def test_marks_that_contradict_each_other_are_refused_and_nulls_say_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="turn 2: its marks say that it is trained on, and that it is not"):
         imported(tmp_path / "f.json", [{"messages": [human("a"), gpt("b", loss=True, masked=True)]}])
-    (row,), _ = imported(tmp_path / "f.json", [{"messages": [human("a"), gpt("b", **dict.fromkeys(_MARKS), tool_calls=None)]}])
+    (row,), _ = imported(
+        tmp_path / "f.json", [{"messages": [human("a"), gpt("b", **dict.fromkeys(_MARKS), tool_calls=None)]}]
+    )
     assert learnt(row) == "b<|im_end|>"
 
 
@@ -104,8 +107,12 @@ ANSWERED = [
 @pytest.mark.parametrize("bad", [False, 0])
 @pytest.mark.parametrize("key", ["label", "kto_tag"])
 @pytest.mark.parametrize("entry", ANSWERED)
-def test_an_answer_that_is_labelled_bad_is_not_imitated(tmp_path: Path, entry: dict[str, Any], key: str, bad: Any) -> None:
-    rows, dropped = imported(tmp_path / "f.json", [entry | {key: bad}, entry | {key: not bad, "id": "x"}, entry | {key: None, "id": "y"}])
+def test_an_answer_that_is_labelled_bad_is_not_imitated(
+    tmp_path: Path, entry: dict[str, Any], key: str, bad: Any
+) -> None:
+    rows, dropped = imported(
+        tmp_path / "f.json", [entry | {key: bad}, entry | {key: not bad, "id": "x"}, entry | {key: None, "id": "y"}]
+    )
     assert [learnt(row) for row in rows] == [f"{PUSH}<|im_end|>"] * 2 and dropped == {"labelled as a bad example": 1}
     assert demonstrated_turns([tmp_path / "f.json"]) == {"x": (PUSH,), "y": (PUSH,)}
     with pytest.raises(DataError, match=f"entry 1: {key} is true or false, not 'bad'"):
@@ -134,14 +141,18 @@ def test_sides_that_part_at_an_observation_begin_with_the_turn_before_it(tmp_pat
     (pair,), _ = imported(tmp_path / "f.json", [entry])
     prompt, chosen, rejected = sides(pair)
     assert OPEN in prompt and PUSH not in prompt and chosen.startswith(PUSH) and rejected.startswith(PUSH)
-    rows, dropped = imported(tmp_path / "f.json", [{"chosen": TALK, "rejected": TALK}, {"chosen": "a", "rejected": "b"}])
+    rows, dropped = imported(
+        tmp_path / "f.json", [{"chosen": TALK, "rejected": TALK}, {"chosen": "a", "rejected": "b"}]
+    )
     assert not rows and dropped == {"both sides are the same": 1, "nobody speaks to the agent before its first turn": 1}
 
 
 @pytest.mark.parametrize("blank", ["", " \n"])
 def test_an_empty_turn_is_nothing_to_learn_unless_the_file_says_so(tmp_path: Path, blank: str) -> None:
     said = [human("a"), gpt(blank), human("b"), gpt("c")]
-    rows, dropped = imported(tmp_path / "f.json", [{"messages": said}, {"prompt": "a", "chosen": blank, "rejected": "b"}][:1])
+    rows, dropped = imported(
+        tmp_path / "f.json", [{"messages": said}, {"prompt": "a", "chosen": blank, "rejected": "b"}][:1]
+    )
     assert not rows and dropped == {"an empty turn of the agent": 1}
     rows, dropped = imported(tmp_path / "f.json", [{"prompt": "a", "chosen": blank, "rejected": "b"}])
     assert not rows and dropped == {"an empty turn of the agent": 1}
@@ -152,9 +163,16 @@ def test_an_empty_turn_is_nothing_to_learn_unless_the_file_says_so(tmp_path: Pat
 
 # tools ----------------------------------------------------------------------------------------------------------------
 
-LOOK = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+LOOK = {
+    "name": "look",
+    "description": "Looks.",
+    "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+}
 CALLS: list[Any] = [
-    gpt("I look.", tool_calls=[{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "é"}'}}]),
+    gpt(
+        "I look.",
+        tool_calls=[{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "é"}'}}],
+    ),
     gpt("I look.", tool_calls=[{"function": {"name": "look", "arguments": {"at": "é"}}}]),
     gpt("I look.", function_call={"name": "look", "arguments": {"at": "é"}}),
 ]
@@ -165,7 +183,10 @@ CALLS: list[Any] = [
 @pytest.mark.parametrize("answer", ["tool", "observation", "function", "tool_response"])
 def test_calls_are_written_as_the_template_writes_them(tmp_path: Path, call: Any, tools: Any, answer: str) -> None:
     by = tooled("Qwen 2.5")
-    entry = {"messages": [human("Go."), call, {"role": answer, "content": "A door.", "tool_call_id": "c1"}, gpt("Done.")], "tools": tools}
+    entry = {
+        "messages": [human("Go."), call, {"role": answer, "content": "A door.", "tool_call_id": "c1"}, gpt("Done.")],
+        "tools": tools,
+    }
     (row,), dropped = imported(tmp_path / "f.json", [entry], by.plain)
     function = {"name": "look", "arguments": {"at": "é"}}
     said = [human("Go."), calling("I look.", "") | {"tool_calls": [{"type": "function", "function": function}]}]
@@ -178,8 +199,16 @@ def test_calls_are_written_as_the_template_writes_them(tmp_path: Path, call: Any
 
 def test_speakers_of_calls_and_observations(tmp_path: Path) -> None:
     by = tooled("Qwen 2.5")
-    said = [("human", "Go."), ("function_call", '{"name": "look", "arguments": {}}'), ("observation", "A door."), ("gpt", "Done.")]
-    entry = {"conversations": [{"from": speaker, "value": value} for speaker, value in said], "tools": json.dumps([LOOK])}
+    said = [
+        ("human", "Go."),
+        ("function_call", '{"name": "look", "arguments": {}}'),
+        ("observation", "A door."),
+        ("gpt", "Done."),
+    ]
+    entry = {
+        "conversations": [{"from": speaker, "value": value} for speaker, value in said],
+        "tools": json.dumps([LOOK]),
+    }
     (row,), _ = imported(tmp_path / "f.json", [entry], by.plain)
     assert learnt(row, by) == '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call><|im_end|>Done.<|im_end|>'
     assert "<tool_response>\nA door.\n</tool_response>" in by.decode(row.input_ids, special=True)
@@ -195,7 +224,10 @@ def test_speakers_of_calls_and_observations(tmp_path: Path) -> None:
     [
         ({"messages": [human("Go."), CALLS[0]]}, "it calls tools, and does not say which there are"),
         (
-            {"messages": [human("Go."), gpt("", tool_calls=[{"function": {"name": "look", "arguments": {}}}] * 2)], "tools": [LOOK]},
+            {
+                "messages": [human("Go."), gpt("", tool_calls=[{"function": {"name": "look", "arguments": {}}}] * 2)],
+                "tools": [LOOK],
+            },
             "a turn calls several tools",
         ),
     ],
@@ -216,12 +248,18 @@ def test_calls_that_cannot_be_written_are_counted(tmp_path: Path, entry: Any, re
         ({"tools": [{"type": "function", "function": {"name": 'a"b'}}]}, "is no name of a tool"),
         ({"tools": [LOOK | {"returns": "x"}]}, "the key 'returns' is not known"),
         ({"messages": [human("a"), gpt("b", tool_calls=["look"])]}, "turn 2: tools: an object is wanted, not str"),
-        ({"messages": [human("a"), gpt("b", tool_calls=[{"function": {"name": "look", "arguments": "{"}}])]}, "turn 2: Expecting"),
+        (
+            {"messages": [human("a"), gpt("b", tool_calls=[{"function": {"name": "look", "arguments": "{"}}])]},
+            "turn 2: Expecting",
+        ),
         (
             {"messages": [human("a"), gpt("b", tool_calls=[{"function": {"name": "look", "arguments": "[1]"}}])]},
             "turn 2: arguments: an object",
         ),
-        ({"messages": [human("a") | {"tool_calls": [{"function": {"name": "look"}}]}]}, "the speaker 'user' calls tools"),
+        (
+            {"messages": [human("a") | {"tool_calls": [{"function": {"name": "look"}}]}]},
+            "the speaker 'user' calls tools",
+        ),
     ],
 )
 def test_tools_that_are_none_are_refused(tmp_path: Path, change: Any, complaint: str) -> None:
@@ -249,15 +287,46 @@ def test_tokens_that_are_none_are_refused(tmp_path: Path, ids: list[int], labels
 
 # keys that nobody knows -----------------------------------------------------------------------------------------------
 
-FORMS = [*ANSWERED, {"prompt": OPEN, "chosen": PUSH, "rejected": "kick"}, {"chosen": TALK, "rejected": [*TALK[:3], gpt("kick")]}]
+FORMS = [
+    *ANSWERED,
+    {"prompt": OPEN, "chosen": PUSH, "rejected": "kick"},
+    {"chosen": TALK, "rejected": [*TALK[:3], gpt("kick")]},
+]
 FORMS += [{"instruction": OPEN, "chosen": PUSH, "rejected": "kick"}, {"input_ids": [1, 2], "labels": [-100, 2]}]
-USED = {"id", "reward", "system", "tools", "input", "history", "label", "kto_tag", "prompt", "completion", "instruction", "output"}
-USED |= {"chosen", "rejected", "rejected_response", "rejected_messages", "conversations", "messages", "trajectory", "revise_log"}
+USED = {
+    "id",
+    "reward",
+    "system",
+    "tools",
+    "input",
+    "history",
+    "label",
+    "kto_tag",
+    "prompt",
+    "completion",
+    "instruction",
+    "output",
+}
+USED |= {
+    "chosen",
+    "rejected",
+    "rejected_response",
+    "rejected_messages",
+    "conversations",
+    "messages",
+    "trajectory",
+    "revise_log",
+}
 USED |= {"input_ids", "labels"}
 unknown = st.text(min_size=1, max_size=12) | st.sampled_from(
     ["mask", "weights", "score", "rejected_reason", "train_detail", "images", "lables"]
 )
-values = st.booleans() | st.integers() | st.text(min_size=1, max_size=3).filter(str.strip) | st.lists(st.integers(), min_size=1, max_size=2)
+values = (
+    st.booleans()
+    | st.integers()
+    | st.text(min_size=1, max_size=3).filter(str.strip)
+    | st.lists(st.integers(), min_size=1, max_size=2)
+)
 
 
 @settings(max_examples=60, derandomize=True, deadline=None)
@@ -276,7 +345,9 @@ def test_an_unknown_key_of_an_entry_is_refused_and_one_that_says_nothing_is_not(
 
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(key=unknown, value=values, who=st.integers(0, 3))
-def test_an_unknown_key_of_a_turn_is_refused(tmp_path_factory: pytest.TempPathFactory, key: str, value: Any, who: int) -> None:
+def test_an_unknown_key_of_a_turn_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, key: str, value: Any, who: int
+) -> None:
     turns = [dict(turn) for turn in TALK]
     turns[who][key] = value
     if key not in {*_MARKS, *_NOT_READ_OF_TURNS, "role", "from", "content", "value"}:
@@ -292,11 +363,18 @@ def test_keys_that_say_nothing_are_counted(tmp_path: Path) -> None:
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.sampled_from(["user", "gpt", "tool", "{}", "[]"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["user", "gpt", "tool", "{}", "[]"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["role", "from", "content", "value", "loss", "tool_calls", "function", "name", "x"]), inner, max_size=4
+            st.sampled_from(["role", "from", "content", "value", "loss", "tool_calls", "function", "name", "x"]),
+            inner,
+            max_size=4,
         )
     ),
     max_leaves=8,
@@ -305,7 +383,9 @@ anything = st.recursive(
 
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(entry=st.dictionaries(st.sampled_from(sorted(USED)), anything, max_size=4) | anything)
-def test_any_entry_is_rows_or_counted_or_refused_with_its_place(tmp_path_factory: pytest.TempPathFactory, entry: Any) -> None:
+def test_any_entry_is_rows_or_counted_or_refused_with_its_place(
+    tmp_path_factory: pytest.TempPathFactory, entry: Any
+) -> None:
     path = tmp_path_factory.mktemp("f") / "f.json"
     try:
         rows, dropped = imported(path, [entry])
@@ -316,7 +396,9 @@ def test_any_entry_is_rows_or_counted_or_refused_with_its_place(tmp_path_factory
 
 
 def test_the_command_says_what_it_left_out_and_did_not_read(tmp_path: Path) -> None:
-    (tmp_path / "f.json").write_text(json.dumps([{"messages": TALK, "source": "s"}, {"messages": TALK, "kto_tag": False}]))
+    (tmp_path / "f.json").write_text(
+        json.dumps([{"messages": TALK, "source": "s"}, {"messages": TALK, "kto_tag": False}])
+    )
     shown = agentr("import", tmp_path / "f.json", "--config", "configs/demo.yaml", "--out", tmp_path / "rows")
     assert shown.exit_code == 0, shown.exception
     assert "1 sequences with" in shown.stdout

@@ -48,7 +48,8 @@ def good() -> Row:
 
 
 def whole_runs() -> list[Preference]:
-    """Pairs with an expert's run: one whose sides part at the first turn, one at the second, one that is the other's beginning."""
+    """Pairs with an expert's run: one whose sides part at the first turn, one at the second, one that is the other's
+    beginning."""
     tree = explored(("wait sleep", 0.0), ("take wait", 0.5), ("take", 0.2))
     found = list(contrast_rows(tree, expert(), ContrastConfig(pairs_per_task=0), max_length=1000))
     return [pair for pair in found if isinstance(pair, Preference)]
@@ -78,17 +79,27 @@ def test_sharegpt_says_which_turns_are_trained_on(tmp_path: Path, splice: Splice
     assert about(made.changed, "context") == {"revision": 1}
     (entry,) = json.loads(path.read_text())
     said = [(t["value"].split("Action: ")[1], t["loss"]) for t in entry["conversations"] if t["from"] == "gpt"]
-    middle = [("take key", True), ("unlock", True)] if splice is Splice.executed else [("wait", True), ("take key", True), ("unlock", True)]
+    middle = (
+        [("take key", True), ("unlock", True)]
+        if splice is Splice.executed
+        else [("wait", True), ("take key", True), ("unlock", True)]
+    )
     assert said == [("open", False), ("wait", False), *middle]
     assert entry["conversations"][0] == {"from": "human", "value": "Open the door."}
 
 
 def test_an_acknowledgement_in_the_opening_is_context_for_every_reader(tmp_path: Path) -> None:
-    tree = tree_of("pull: 1.0", into=conversed(Message("user", "A game."), Message("assistant", "OK"), Message("user", "Go.")), make=turn)
+    tree = tree_of(
+        "pull: 1.0",
+        into=conversed(Message("user", "A game."), Message("assistant", "OK"), Message("user", "Go.")),
+        make=turn,
+    )
     (row,) = (row for row in good_rows(tree, 0.5, limit=1, targets=Targets()) if isinstance(row, Row))
     export_rows(tmp_path / "rows.json", [row], CODEC, "sharegpt")
     (back,), _ = import_file(tmp_path / "rows.json", "sharegpt", CODEC, 1000)
-    assert isinstance(back, Row) and trained(back.input_ids, back.loss_mask) == "Thought: on pull\nAction: pull<|im_end|>"
+    assert (
+        isinstance(back, Row) and trained(back.input_ids, back.loss_mask) == "Thought: on pull\nAction: pull<|im_end|>"
+    )
 
 
 def turn(tree: Tree, text: str, reward: float, outcome: Any) -> Any:
@@ -98,16 +109,30 @@ def turn(tree: Tree, text: str, reward: float, outcome: Any) -> Any:
 def test_trl_export_is_masked_by_token(tmp_path: Path) -> None:
     (row,) = revisions(Splice.executed)
     changed = export_rows(tmp_path / "rows.jsonl", [row], None, "trl").changed
-    assert list(changed) == ["have log-probabilities, returns or other facts of how they were made, for which the format has no place"]
+    assert list(changed) == [
+        "have log-probabilities, returns or other facts of how they were made, for which the format has no place"
+    ]
     (entry,) = lines(tmp_path / "rows.jsonl")
-    assert [label for label in entry["labels"] if label != -100] == [i for i, m in zip(row.input_ids, row.loss_mask, strict=True) if m]
+    assert [label for label in entry["labels"] if label != -100] == [
+        i for i, m in zip(row.input_ids, row.loss_mask, strict=True) if m
+    ]
 
 
 def test_agent_rs_lines_have_the_originals_keys_and_say_where_a_tree_is_not_known(tmp_path: Path) -> None:
     rows = [*revisions(Splice.executed), good()]
-    assert not about(export_rows(tmp_path / "rows.jsonl", rows, CODEC, "agent_r", find=lambda made: door()).changed, "context")["good"]
+    assert not about(
+        export_rows(tmp_path / "rows.jsonl", rows, CODEC, "agent_r", find=lambda made: door()).changed, "context"
+    )["good"]
     revised, imitated = lines(tmp_path / "rows.jsonl")
-    assert set(revised) == {"task_num", "revise_log", "high_log", "low_log", "task_description", "revise", "revise_feedback"}
+    assert set(revised) == {
+        "task_num",
+        "revise_log",
+        "high_log",
+        "low_log",
+        "task_description",
+        "revise",
+        "revise_feedback",
+    }
     assert set(imitated) == {"task_num", "revise_log", "revise"}
     assert [turn["content"] for turn in revised["high_log"] if turn["role"] == "user"][-1] == "It opens."
     made = export_rows(tmp_path / "rows.jsonl", rows, CODEC, "agent_r")
@@ -116,8 +141,11 @@ def test_agent_rs_lines_have_the_originals_keys_and_say_where_a_tree_is_not_know
 
 
 @pytest.mark.parametrize("family", ["Qwen 3", "DeepSeek V3", "GLM 4.5", "Nemotron 3"])
-def test_rows_with_reasoning_are_written_as_the_policy_saw_them_and_what_text_does_not_say_is_counted(family: str, tmp_path: Path) -> None:
-    """Earlier turns are there without their reasoning, the last one with it; that it is context only the format by token says."""
+def test_rows_with_reasoning_are_written_as_the_policy_saw_them_and_what_text_does_not_say_is_counted(
+    family: str, tmp_path: Path
+) -> None:
+    """Earlier turns are there without their reasoning, the last one with it; that it is context only the format by
+    token says."""
     reasoner, thought = codec_of(family), DRAWN[family]
     said = [ReAct().compose("hm", action) for action in ("open", "look", "go")]
     tree = grown(reasoner, [thought + turn for turn in said], ["A door.", "A hall.", "The end."])
@@ -163,8 +191,8 @@ def test_rollouts_are_in_no_format(tmp_path: Path) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run whose second round has rows of all kinds: its own, of the round before it, of demonstrations and of a file. Both rounds have
-    explored the task with the same key, and their trees differ in what was observed."""
+    """A run whose second round has rows of all kinds: its own, of the round before it, of demonstrations and of a file.
+    Both rounds have explored the task with the same key, and their trees differ in what was observed."""
     tiny_tokenizer().save_pretrained(tmp_path / "model")
     (tmp_path / "model/config.json").write_text('{"model_type": "llama"}')
     general = [{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}]
@@ -172,7 +200,11 @@ def run(tmp_path: Path) -> Path:
     mixture = f"{{demonstrations: 0.5, earlier_rounds: 1, general_path: {tmp_path / 'general.json'}, eta: 0.8}}"
     method = [*AGENT_R, f"method.mixture={mixture}"]
     first = round_of(tmp_path / "run", method, model=tmp_path / "model", revise=[door()])
-    shown = Row(good().input_ids, good().loss_mask, Provenance("shown", (1, 2, 3), "demonstration", stage="rounds/00/demonstrations"))
+    shown = Row(
+        good().input_ids,
+        good().loss_mask,
+        Provenance("shown", (1, 2, 3), "demonstration", stage="rounds/00/demonstrations"),
+    )
 
     def demonstrated(folder: Path) -> DatasetSummary:
         return DatasetSummary.read(write_rows(folder, [shown]))
@@ -220,7 +252,9 @@ def test_turn_by_turn_each_target_is_an_answer(tmp_path: Path) -> None:
     """What a loss mask said is a prompt and a completion: the same targets after the same ids, and none besides."""
     rows = [*revisions(Splice.executed), good()]
     made = export_rows(tmp_path / "rows.jsonl", rows, CODEC, "messages", per_turn=True)
-    assert (made.what, made.written) == ("turn", {"revision": 2, "good": 3}) and not any("context" in what for what in made.changed)
+    assert (made.what, made.written) == ("turn", {"revision": 2, "good": 3}) and not any(
+        "context" in what for what in made.changed
+    )
     entries = lines(tmp_path / "rows.jsonl")
     assert all(len(entry["completion"]) == 1 and entry["prompt"][-1]["role"] == "user" for entry in entries)
     back, _ = import_file(tmp_path / "rows.jsonl", "auto", CODEC, 1000)
@@ -236,14 +270,20 @@ def test_turn_by_turn_llamafactory_must_mask_the_history(tmp_path: Path) -> None
     made = export_rows(tmp_path / "rows.json", [good()], CODEC, "llamafactory", per_turn=True)
     assert made.written == {"good": 3} and about(made.changed, "mask_history: true") == {"good": 2}
     last = [entry["conversations"][-1] for entry in json.loads((tmp_path / "rows.json").read_text())]
-    assert [(turn["value"].split("Action: ")[1], turn["loss"]) for turn in last] == [("open", True), ("take key", True), ("unlock", True)]
+    assert [(turn["value"].split("Action: ")[1], turn["loss"]) for turn in last] == [
+        ("open", True),
+        ("take key", True),
+        ("unlock", True),
+    ]
 
 
 def test_observations_in_whole_runs_are_counted_or_the_sides_are_cut_where_they_part(tmp_path: Path) -> None:
     pairs = whole_runs()
     assert len(pairs) == 3
     made = export_rows(tmp_path / "whole.jsonl", pairs, CODEC, "messages")
-    assert (made.what, made.written) == ("pair", {"trajectory": 3}) and about(made.changed, "observations") == {"trajectory": 3}
+    assert (made.what, made.written) == ("pair", {"trajectory": 3}) and about(made.changed, "observations") == {
+        "trajectory": 3
+    }
     made = export_rows(tmp_path / "parted.jsonl", pairs, CODEC, "messages", per_turn=True)
     assert made.written == {"trajectory": 2} and about(made.changed, "part") == {"trajectory": 2}
     assert about(made.left_out, "is a target on both") == {"trajectory": 1}
@@ -251,14 +291,17 @@ def test_observations_in_whole_runs_are_counted_or_the_sides_are_cut_where_they_
     prompts = [entry["prompt"] for entry in lines(tmp_path / "parted.jsonl")]
     assert sorted(turn["content"] for prompt in prompts for turn in prompt[3:]) == ["saw take", "take"]
     answers = [
-        tuple(turn["content"] for side in ("chosen", "rejected") for turn in entry[side]) for entry in lines(tmp_path / "parted.jsonl")
+        tuple(turn["content"] for side in ("chosen", "rejected") for turn in entry[side])
+        for entry in lines(tmp_path / "parted.jsonl")
     ]
     assert sorted(answers) == [("take", "wait"), ("unlock", "wait")]
 
 
 def test_llamafactory_leaves_whole_runs_out_and_counts_them(tmp_path: Path) -> None:
     prompt, yes, no = CODEC.prompt([Message("user", "?")]), CODEC.turn("yes"), CODEC.turn("no")
-    step = Preference(tuple(prompt), tuple(yes), (1,) * len(yes), tuple(no), (1,) * len(no), Provenance("t", (), "step"))
+    step = Preference(
+        tuple(prompt), tuple(yes), (1,) * len(yes), tuple(no), (1,) * len(no), Provenance("t", (), "step")
+    )
     made = export_rows(tmp_path / "pairs.json", [*whole_runs(), step], CODEC, "llamafactory")
     assert made.written == {"step": 1} and about(made.left_out, "one answer on each side") == {"trajectory": 3}
 
@@ -294,7 +337,10 @@ def as_the_original_reads(folder: Path) -> list[tuple[int, Loaded]]:
     """All files that end in .json, sorted by the number between the last underscore and the dot."""
     names = [path.name for path in folder.iterdir() if path.name.endswith(".json")]
     numbers = {name: int(name.split("_")[-1].split(".")[0]) for name in names}
-    return [(numbers[name], loaded(json.loads((folder / name).read_text()))) for name in sorted(names, key=numbers.__getitem__)]
+    return [
+        (numbers[name], loaded(json.loads((folder / name).read_text())))
+        for name in sorted(names, key=numbers.__getitem__)
+    ]
 
 
 def leaves(node: Loaded) -> Iterator[Loaded]:
@@ -304,7 +350,11 @@ def leaves(node: Loaded) -> Iterator[Loaded]:
         yield from leaves(child)
 
 
-SYSTEM, INSTRUCTION, OK = Message("system", "Be brief."), Message("user", "You play a game."), Message("assistant", "OK")
+SYSTEM, INSTRUCTION, OK = (
+    Message("system", "Be brief."),
+    Message("user", "You play a game."),
+    Message("assistant", "OK"),
+)
 EXAMPLE = (Message("user", "Task: a"), Message("assistant", "b"))
 
 
@@ -321,7 +371,9 @@ EXAMPLE = (Message("user", "Task: a"), Message("assistant", "b"))
 def test_the_original_finds_the_task_in_the_fourth_message(
     tmp_path: Path, before: tuple[Message, ...], read: list[str], changed: int
 ) -> None:
-    tree = tree_of("open / pull: 1.0", "wait: 0.0", into=conversed(*before, Message("user", "Open the door.")), make=turn)
+    tree = tree_of(
+        "open / pull: 1.0", "wait: 0.0", into=conversed(*before, Message("user", "Open the door.")), make=turn
+    )
     made = export_trees(tmp_path / "trees", [tree])
     assert sum(kinds.total() for kinds in made.changed.values()) == changed
     ((number, root),) = as_the_original_reads(tmp_path / "trees")
@@ -330,7 +382,9 @@ def test_the_original_finds_the_task_in_the_fourth_message(
     assert [m["content"] for m in root.state] == [*read, "Open the door."]
     for leaf in leaves(root):
         assert leaf.state[3]["content"] == "Open the door."
-        assert [m["content"] for m in leaf.state[4::2]] == [f"Thought: on {a}\nAction: {a}" for a, _ in leaf.recent_actions]
+        assert [m["content"] for m in leaf.state[4::2]] == [
+            f"Thought: on {a}\nAction: {a}" for a, _ in leaf.recent_actions
+        ]
 
 
 def test_the_original_pairs_the_leaves_that_the_search_has_ended_at(tmp_path: Path) -> None:
@@ -346,7 +400,10 @@ def test_the_original_pairs_the_leaves_that_the_search_has_ended_at(tmp_path: Pa
 
 
 def test_file_names_are_numbers_and_a_list_says_which_tasks_they_are(tmp_path: Path) -> None:
-    trees = [tree_of("a: 1.0", into=conversed(Message("user", "?"), name=name)) for name in ("bread@0", "agentgym/7", "agentgym/0")]
+    trees = [
+        tree_of("a: 1.0", into=conversed(Message("user", "?"), name=name))
+        for name in ("bread@0", "agentgym/7", "agentgym/0")
+    ]
     played = tree_of("b: 1.0", into=conversed(Message("user", "?"), name="played"), origin=Origin.EXPERT)
     made = export_trees(tmp_path / "trees", [*trees, played])
     assert [number for number, _ in as_the_original_reads(tmp_path / "trees")] == [0, 1, 7]

@@ -1,4 +1,5 @@
-"""Exports in TRL's own trainers: what they make of a file is what agentr trains on, but for what the export has counted."""
+"""Exports in TRL's own trainers: what they make of a file is what agentr trains on, but for what the export has
+counted."""
 
 from __future__ import annotations
 
@@ -38,9 +39,17 @@ TAKE, BAKE = (
 )
 LOST = "Action: inventory"
 CARRIED = "Inventory: You are not carrying anything."
-ROWS = [said(GOAL, TAKE, "Got 3 wheat", BAKE), said(GOAL, LOST, CARRIED, TAKE, "Got 3 wheat", BAKE, bad=1), said(GOAL, BAKE)]
+ROWS = [
+    said(GOAL, TAKE, "Got 3 wheat", BAKE),
+    said(GOAL, LOST, CARRIED, TAKE, "Got 3 wheat", BAKE, bad=1),
+    said(GOAL, BAKE),
+]
 TURN = {"prompt": said(GOAL)["conversations"], "chosen": TAKE, "rejected": LOST}
-WHOLE = {"prompt": said(GOAL)["conversations"], "chosen": said("", TAKE, "Got 3 wheat", BAKE)["conversations"][1:], "rejected": LOST}
+WHOLE = {
+    "prompt": said(GOAL)["conversations"],
+    "chosen": said("", TAKE, "Got 3 wheat", BAKE)["conversations"][1:],
+    "rejected": LOST,
+}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +80,9 @@ def trainer(kind: str, nano: Any, folder: Path, template: str | None = None, **c
 
     model, tokenizer = deepcopy(nano)
     tokenizer.chat_template = template or tokenizer.chat_template
-    data = datasets.load_dataset("json", data_files=str(folder / "rows.jsonl"), split="train", cache_dir=str(folder / "cache"))
+    data = datasets.load_dataset(
+        "json", data_files=str(folder / "rows.jsonl"), split="train", cache_dir=str(folder / "cache")
+    )
     arguments = getattr(trl, f"{kind}Config")(
         output_dir=str(folder / "out"), report_to=[], use_cpu=True, bf16=False, max_length=None, **config
     )
@@ -79,7 +90,10 @@ def trainer(kind: str, nano: Any, folder: Path, template: str | None = None, **c
 
 
 def as_trained(rows: list[Row]) -> list[tuple[list[int], list[int]]]:
-    return [(list(row.input_ids), [i if m else -100 for i, m in zip(row.input_ids, row.loss_mask, strict=True)]) for row in rows]
+    return [
+        (list(row.input_ids), [i if m else -100 for i, m in zip(row.input_ids, row.loss_mask, strict=True)])
+        for row in rows
+    ]
 
 
 def prepared(made: Any, end: list[int] | None = None) -> list[tuple[list[int], list[int]]]:
@@ -99,7 +113,9 @@ def test_fine_tuning_sees_ids_and_masks_as_they_are_by_token_and_by_turn(nano: A
     turns = [turn for row in rows for turn in by_turn(row, ConversationReader(codec))]
     assert made.written == {"imported": 5, "good": 1} and list(map(dict, made.changed.values())) == [{"good": 1}]
     seen = prepared(trainer("SFT", nano, tmp_path), end)
-    assert seen[:-1] == as_trained(turns)[:-1] and seen[-1] != as_trained(turns)[-1], "the last is spelled in other tokens"
+    assert seen[:-1] == as_trained(turns)[:-1] and seen[-1] != as_trained(turns)[-1], (
+        "the last is spelled in other tokens"
+    )
 
 
 def test_fine_tuning_on_whole_conversations_trains_on_the_context_that_was_counted(nano: Any, tmp_path: Path) -> None:
@@ -122,14 +138,20 @@ def test_preferences_are_seen_as_they_are_but_for_the_observations_that_were_cou
         wanted = [_of_pair(parting(pair, reader) if per_turn else pair) for pair in pairs]
         assert list(ids) == [ids for ids, _ in wanted]
         assert [seen == masks for seen, (_, masks) in zip(masks, wanted, strict=True)] == [True, per_turn]
-        assert [dict(kinds) for what, kinds in made.changed.items() if "observations" in what] == ([] if per_turn else [{"imported": 1}])
+        assert [dict(kinds) for what, kinds in made.changed.items() if "observations" in what] == (
+            [] if per_turn else [{"imported": 1}]
+        )
 
 
 def _sides(dpo: Any, entry: dict[str, Any], end: int) -> tuple[list[list[int]], list[list[int]]]:
-    """The ids and the masks of both sides of a pair, as the trainer's own collator makes them, without what closes a conversation."""
+    """The ids and the masks of both sides of a pair, as the trainer's own collator makes them, without what closes a
+    conversation."""
     batch = dpo.data_collator([{key: entry[key] for key in ("prompt_ids", "chosen_ids", "rejected_ids")}])
     lengths = [int(mask.sum()) - end for mask in batch["attention_mask"]]
-    return tuple([row[:n].tolist() for row, n in zip(batch[key], lengths, strict=True)] for key in ("input_ids", "completion_mask"))  # type: ignore[return-value]
+    return tuple(
+        [row[:n].tolist() for row, n in zip(batch[key], lengths, strict=True)]
+        for key in ("input_ids", "completion_mask")
+    )  # type: ignore[return-value]
 
 
 def _of_pair(pair: Preference | None) -> tuple[list[list[int]], list[list[int]]]:

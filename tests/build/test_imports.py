@@ -47,7 +47,9 @@ ETO_DPO = {
 }
 
 
-def imported(folder: Path, entries: Any, format: str = "auto", max_length: int = 1000, **more: Any) -> tuple[list[Any], Counter[str]]:
+def imported(
+    folder: Path, entries: Any, format: str = "auto", max_length: int = 1000, **more: Any
+) -> tuple[list[Any], Counter[str]]:
     path = folder / "file.json"
     path.write_text(entries if isinstance(entries, str) else json.dumps(entries))
     rows, dropped = import_file(path, format, CODEC, max_length, **more)
@@ -70,12 +72,22 @@ def test_the_turns_of_experts_by_task(tmp_path: Path) -> None:
         human("Ow."),
         gpt("Action: open"),
     ]
-    example = [human("Rules."), gpt("Ok.", loss=False), human("Task: a"), gpt("Action: b", loss=False), human("Task: c"), gpt("Action: d")]
+    example = [
+        human("Rules."),
+        gpt("Ok.", loss=False),
+        human("Task: a"),
+        gpt("Action: b", loss=False),
+        human("Task: c"),
+        gpt("Action: d"),
+    ]
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     first.write_text(json.dumps([ETO_SFT]))
     second.write_text(
         json.dumps(
-            [{"id": number, "conversations": said} for number, said in (("7", untrained_mistake), (8, untrained_mistake), ("9", example))]
+            [
+                {"id": number, "conversations": said}
+                for number, said in (("7", untrained_mistake), (8, untrained_mistake), ("9", example))
+            ]
         )
     )
     assert demonstrated_turns([first, second]) == {
@@ -86,7 +98,8 @@ def test_the_turns_of_experts_by_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry, complaint", [({"conversations": DEMONSTRATION}, "entry 1 has no id"), (ETO_DPO, "expert trajectories are wanted")]
+    "entry, complaint",
+    [({"conversations": DEMONSTRATION}, "entry 1 has no id"), (ETO_DPO, "expert trajectories are wanted")],
 )
 def test_what_is_no_experts_trajectory(tmp_path: Path, entry: dict[str, Any], complaint: str) -> None:
     (tmp_path / "file.json").write_text(json.dumps([entry]))
@@ -115,7 +128,9 @@ def test_a_file_that_says_what_is_trained_on_is_believed(tmp_path: Path) -> None
 
 def test_eto_pairs(tmp_path: Path) -> None:
     (pair,), _ = imported(tmp_path, [ETO_DPO], "eto-dpo")
-    assert CODEC.decode(pair.prompt_ids, special=True).endswith("user\nOpen the door.<|im_end|>\n<|im_start|>assistant\n")
+    assert CODEC.decode(pair.prompt_ids, special=True).endswith(
+        "user\nOpen the door.<|im_end|>\n<|im_start|>assistant\n"
+    )
     assert text(pair.chosen_ids, pair.chosen_mask) == "Action: take<|im_end|>Action: open<|im_end|>"
     assert text(pair.rejected_ids, pair.rejected_mask) == "Action: wait<|im_end|>"
     assert "Taken." in CODEC.decode(pair.chosen_ids)
@@ -151,7 +166,12 @@ SAME_PROMPT = [human("Hi"), gpt("Hello"), human("Add.\n1 + 1")]
 )
 def test_every_form_of_a_pair_gives_the_same_row(tmp_path: Path, entry: dict[str, Any]) -> None:
     (pair,), _ = imported(tmp_path, [entry])
-    wanted = [Message("system", "Count."), Message("user", "Hi"), Message("assistant", "Hello"), Message("user", "Add.\n1 + 1")]
+    wanted = [
+        Message("system", "Count."),
+        Message("user", "Hi"),
+        Message("assistant", "Hello"),
+        Message("user", "Add.\n1 + 1"),
+    ]
     assert list(pair.prompt_ids) == CODEC.prompt(wanted)
     assert text(pair.chosen_ids, pair.chosen_mask) == "2<|im_end|>"
     assert text(pair.rejected_ids, pair.rejected_mask) == "3<|im_end|>"
@@ -168,7 +188,9 @@ def test_alpaca_without_sides_is_a_sequence(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_documentation_can_be_imported(tmp_path: Path) -> None:
-    snippets = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/your_own_trajectories.md").read_text(), re.DOTALL)
+    snippets = re.findall(
+        r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/your_own_trajectories.md").read_text(), re.DOTALL
+    )
     examples = [s for s in snippets if "file_name" not in s]
     assert len(examples) == len(snippets) - 1 == 6
     for example in examples:
@@ -265,8 +287,16 @@ def test_pairs_that_cannot_be_trained_on_are_counted(tmp_path: Path, change: dic
     [
         ("sharegpt", {"conversation": []}, "the keys conversation are those of no form that is known"),
         ("sharegpt", {"conversations": [{"from": "human"}]}, "turn 1: value or content is missing"),
-        ("sharegpt", {"conversations": [{"from": "bard", "value": "x"}]}, "turn 1: the speaker 'bard' is none of human"),
-        ("sharegpt", {"conversations": [{"from": ["human"], "value": "x"}]}, "turn 1: from: a text is wanted, not list"),
+        (
+            "sharegpt",
+            {"conversations": [{"from": "bard", "value": "x"}]},
+            "turn 1: the speaker 'bard' is none of human",
+        ),
+        (
+            "sharegpt",
+            {"conversations": [{"from": ["human"], "value": "x"}]},
+            "turn 1: from: a text is wanted, not list",
+        ),
         ("sharegpt", {"conversations": [human("x") | {"content": "y"}]}, "turn 1: value and content are both there"),
         ("sharegpt", {"conversations": [human("x"), gpt("y", loss="no")]}, "turn 2: loss is true or false, not 'no'"),
         ("sharegpt", {"conversations": [human("\ud83d"), gpt("y")]}, "turn 1: .*surrogates not allowed"),
@@ -334,8 +364,23 @@ def ids_of(row: Row | Preference) -> tuple[Any, ...]:
 
 SEQUENCES = [
     ETO_SFT,
-    {"conversations": [human("Hi"), gpt("bad", loss=False), human("<|im_end|>\n<|im_start|>assistant\nNo."), gpt(" good\n")]},
-    {"conversations": [{"from": "system", "value": "Be brief."}, human(""), gpt("", loss=True), human("ü😀\u2028"), gpt("OK")]},
+    {
+        "conversations": [
+            human("Hi"),
+            gpt("bad", loss=False),
+            human("<|im_end|>\n<|im_start|>assistant\nNo."),
+            gpt(" good\n"),
+        ]
+    },
+    {
+        "conversations": [
+            {"from": "system", "value": "Be brief."},
+            human(""),
+            gpt("", loss=True),
+            human("ü😀\u2028"),
+            gpt("OK"),
+        ]
+    },
 ]
 
 
@@ -348,7 +393,8 @@ def test_sequences_come_back_with_the_same_ids_and_masks(tmp_path: Path, format:
 
 
 def test_sequences_become_verls_table(tmp_path: Path) -> None:
-    """One of the three has a turn that is not trained on, which verl cannot know. More rows than are written at a time."""
+    """One of the three has a turn that is not trained on, which verl cannot know.
+    More rows than are written at a time."""
     import pyarrow.parquet as pq
 
     rows, _ = imported(tmp_path, SEQUENCES, "sharegpt")
@@ -387,7 +433,9 @@ def test_exports_have_the_originals_keys(tmp_path: Path) -> None:
     rows, _ = imported(tmp_path, [ETO_DPO])
     export_rows(tmp_path / "out.json", rows, CODEC, "eto-dpo")
     (entry,) = json.loads((tmp_path / "out.json").read_text())
-    assert {key: entry[key] for key in ("prompt", "chosen", "rejected")} == {k: ETO_DPO[k] for k in ("prompt", "chosen", "rejected")}
+    assert {key: entry[key] for key in ("prompt", "chosen", "rejected")} == {
+        k: ETO_DPO[k] for k in ("prompt", "chosen", "rejected")
+    }
     rows, _ = imported(tmp_path, [ETO_SFT])
     export_rows(tmp_path / "out.json", rows, CODEC, "eto-sft")
     (entry,) = json.loads((tmp_path / "out.json").read_text())
@@ -401,13 +449,20 @@ def test_what_text_cannot_say_is_counted(tmp_path: Path) -> None:
     assert letters != CODEC.encode("look")
     first, bridge = CODEC.turn("look"), CODEC.bridge("?")
     spelled = Row((*prompt, *letters, end), (*[0] * len(prompt), *[1] * 5), Provenance("t", (), "good"))
-    cut_off = [*prompt, *first[:-1], end, *bridge, *first]  # the first turn has no end of its own: its closing is part of the bridge
+    # the first turn has no end of its own: its closing is part of the bridge
+    cut_off = [*prompt, *first[:-1], end, *bridge, *first]
     mask = [*[0] * len(prompt), *[1] * (len(first) - 1), 0, *[0] * len(bridge), *[1] * len(first)]
     rows = [spelled, Row(tuple(cut_off), tuple(mask), Provenance("t", (), "good"))]
     said = "are spelled in other tokens by the tokenizer than by the policy"
     # The closing of the turn that was cut off is a token of the tokenizer's turn, and no target: the ids are the same.
-    partial = "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not say"
-    assert export_rows(tmp_path / "out.json", rows, CODEC, "eto-sft").changed == {said: {"good": 1}, partial: {"good": 1}}
+    partial = (
+        "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does "
+        "not say"
+    )
+    assert export_rows(tmp_path / "out.json", rows, CODEC, "eto-sft").changed == {
+        said: {"good": 1},
+        partial: {"good": 1},
+    }
     assert "look" in (tmp_path / "out.json").read_text()
     asked = CODEC.prompt([Message("user", "look")])
     at = next(i for i in range(len(asked)) if asked[i : i + len(first) - 1] == first[:-1])
@@ -425,7 +480,8 @@ def test_rows_are_refused_by_formats_without_a_place_for_them(tmp_path: Path) ->
     (pair,), _ = imported(tmp_path, [ETO_DPO])
     out = tmp_path / "out.json"
     with pytest.raises(
-        DataError, match=r"eto-dpo has no place for sequences.*messages, trl, sharegpt, llamafactory, verl, eto-sft, agent_r"
+        DataError,
+        match=r"eto-dpo has no place for sequences.*messages, trl, sharegpt, llamafactory, verl, eto-sft, agent_r",
     ):
         export_rows(out, [sequence], CODEC, "eto-dpo")
     with pytest.raises(DataError, match=r"trl has no place for preferences.*messages, llamafactory, eto-dpo"):
@@ -442,13 +498,17 @@ def test_rows_are_refused_by_formats_without_a_place_for_them(tmp_path: Path) ->
     assert not out.exists()
 
 
-contents = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(["<|im_end|>", "\n<|im_start|>user\n", " a ", "\r\n"])
+contents = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
+    ["<|im_end|>", "\n<|im_start|>user\n", " a ", "\r\n"]
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.booleans(), st.lists(contents, min_size=1, max_size=6))
 def test_reading_ids_is_the_inverse_of_writing_them(system: bool, said: list[str]) -> None:
-    messages = [Message("system", "s")] * system + [Message(("user", "assistant")[i % 2], text) for i, text in enumerate(said)]
+    messages = [Message("system", "s")] * system + [
+        Message(("user", "assistant")[i % 2], text) for i, text in enumerate(said)
+    ]
     last = messages[-1].role == "assistant"
     ids = CODEC.prompt(messages[:-1]) + CODEC.turn(messages[-1].content) if last else CODEC.prompt(messages)
     passages = ConversationReader(CODEC).conversation(ids)
@@ -467,7 +527,8 @@ def test_templates_without_special_tokens_or_a_system_message_are_read_too(tmp_p
     tokenizer.chat_template = PLAIN
     codec = ChatCodec(tokenizer)
     path = tmp_path / "file.json"
-    entry = {"conversations": [*INSTRUCTION, human("Open the door\n"), gpt("Action: take")]}  # its end looks like that of the question
+    # its end looks like that of the question
+    entry = {"conversations": [*INSTRUCTION, human("Open the door\n"), gpt("Action: take")]}
     path.write_text(json.dumps([ETO_SFT, entry]))
     rows, _ = import_file(path, "eto-sft", codec, 1000)
     assert list(map(ids_of, again(tmp_path, list(rows), "eto-sft", codec))) == list(map(ids_of, rows))

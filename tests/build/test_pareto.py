@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentr.build.pareto import Dispersion, MeasuredTask, ParetoConfig, Settled, choose, crowding, fronts, measure, select
+from agentr.build.pareto import (
+    Dispersion,
+    MeasuredTask,
+    ParetoConfig,
+    Settled,
+    choose,
+    crowding,
+    fronts,
+    measure,
+    select,
+)
 from agentr.search.tree import Tree
 from agentr.types import Outcome, Task
 from tests.trees import add, child, new_tree
@@ -39,7 +49,8 @@ def test_the_sweep_finds_the_fronts_of_the_textbook(points: list[tuple[float, fl
 
 
 def test_crowding_by_hand() -> None:
-    """NSGA-II, section III-B: the ends are kept; between them the sides of the box around a point, each by its objective's range."""
+    """NSGA-II, section III-B: the ends are kept; between them the sides of the box around a point, each by its
+    objective's range."""
     front = [(0.0, 4.0), (1.0, 3.0), (3.0, 1.0), (4.0, 0.0)]
     assert crowding(front) == [math.inf, 3 / 4 + 3 / 4, 3 / 4 + 3 / 4, math.inf]
     assert crowding([(1.0, 1.0), (1.0, 1.0), (1.0, 1.0)]) == [0.0, 0.0, 0.0]
@@ -76,7 +87,13 @@ def of(name: str, earned: float, calls: float, settled: bool = False, domain: st
     return MeasuredTask(Task("made-up", name, "train", {"domain": domain}), earned, calls, settled)
 
 
-TASKS = [of("a", 0.5, 0.0), of("b", 0.0, 2.0, settled=True), of("c", 0.4, 1.0), of("d", 0.1, 0.1), of("e", 0.0, 0.0, settled=True)]
+TASKS = [
+    of("a", 0.5, 0.0),
+    of("b", 0.0, 2.0, settled=True),
+    of("c", 0.4, 1.0),
+    of("d", 0.1, 0.1),
+    of("e", 0.0, 0.0, settled=True),
+]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +110,13 @@ def test_each_domain_has_its_share_and_what_one_cannot_fill_goes_to_the_others()
     few = [of("q0", 0.01, 0.0, domain="qa")]
     config = ParetoConfig(tasks=5, balance="domain", settled=Settled.keep)
     assert [one.task.id for one in choose([*math_, *few], config)] == ["m2", "m3", "m4", "m5", "q0"]
-    assert [one.task.id for one in choose([*math_, *few], ParetoConfig(tasks=5, settled=Settled.keep))] == ["m1", "m2", "m3", "m4", "m5"]
+    assert [one.task.id for one in choose([*math_, *few], ParetoConfig(tasks=5, settled=Settled.keep))] == [
+        "m1",
+        "m2",
+        "m3",
+        "m4",
+        "m5",
+    ]
 
 
 def test_more_places_than_tasks_take_all() -> None:

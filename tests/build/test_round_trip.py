@@ -1,4 +1,5 @@
-"""What is exported is imported: the same tokens and the same masks in every format, except what the export has counted."""
+"""What is exported is imported: the same tokens and the same masks in every format, except what the export has
+counted."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ episode = st.lists(st.tuples(spoken, spoken, st.booleans(), st.booleans()), min_
 
 
 def said(family: str, steps: list[tuple[str, str, bool, bool]]) -> tuple[list[Message], list[bool]]:
-    """Turns of the agent, in a tool's codec some of them calls, with what is observed between them; and which are learnt."""
+    """Turns of the agent, in a tool's codec some of them calls, with what is observed between them; and which are
+    learnt."""
     made, learnt = codec_of(family), []
     turns: list[Message] = []
     for text, seen, target, calls in steps:
@@ -86,7 +88,8 @@ def read(path: Path, family: str, kind: str, outside: bool) -> list[Any]:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("kind", "per_turn"), [way for way in WAYS if Row in FORMATS[way[0]]])
 def test_sequences(tmp_path_factory: pytest.TempPathFactory, family: str, kind: str, per_turn: bool) -> None:
-    """``verl`` and ``agent_r`` hold no tools, so they are read by the run's own codec alone; what ``verl`` learns more is counted."""
+    """``verl`` and ``agent_r`` hold no tools, so they are read by the run's own codec alone; what ``verl`` learns more
+    is counted."""
 
     @settings(max_examples=5, derandomize=True, deadline=None)
     @given(episodes=st.lists(episode, min_size=1, max_size=3), system=st.booleans())
@@ -95,9 +98,13 @@ def test_sequences(tmp_path_factory: pytest.TempPathFactory, family: str, kind: 
         path = tmp_path_factory.mktemp("rows") / "out"
         made = written(path, rows, family, kind, per_turn)
         assert not any("spelled" in what or "no whole turns" in what for what in made.changed)
-        wanted = [part for row in rows for part in (by_turn(row, ConversationReader(codec_of(family))) if per_turn else [row])]
+        wanted = [
+            part for row in rows for part in (by_turn(row, ConversationReader(codec_of(family))) if per_turn else [row])
+        ]
         assert made.entries == len(wanted) and not made.left_out
-        counted: Counter[str] = sum((kinds for what, kinds in made.changed.items() if "context" in what), Counter[str]())
+        counted: Counter[str] = sum(
+            (kinds for what, kinds in made.changed.items() if "context" in what), Counter[str]()
+        )
         ids = [ids_of(row) for row in wanted]
         for outside in {False, kind not in ("verl", "agent_r") or family == "plain"}:
             got = read(path, family, kind, outside)
@@ -124,14 +131,20 @@ def test_pairs(tmp_path_factory: pytest.TempPathFactory, family: str, kind: str,
             if one != other:
                 sides_ = (answers(made_by, side, [True] * len(side)) for side in (one, other))
                 (a, am), (b, bm) = sides_
-                pairs.append(Preference(tuple(made_by.prompt([Message("user", "Go.")])), a, am, b, bm, Provenance("t", (), "step")))
+                pairs.append(
+                    Preference(
+                        tuple(made_by.prompt([Message("user", "Go.")])), a, am, b, bm, Provenance("t", (), "step")
+                    )
+                )
         path = tmp_path_factory.mktemp("pairs") / "out"
         made = written(path, pairs, family, kind, per_turn)
         reader = ConversationReader(made_by)
         wanted: list[Any] = [parting(pair, reader) for pair in pairs] if per_turn else pairs
         if kind == "llamafactory":
             wanted = [
-                p for p in wanted if p is None or not any(len(reader.continuation(ids)) > 1 for ids in (p.chosen_ids, p.rejected_ids))
+                p
+                for p in wanted
+                if p is None or not any(len(reader.continuation(ids)) > 1 for ids in (p.chosen_ids, p.rejected_ids))
             ]
         wanted = [pair for pair in wanted if pair is not None]
         assert made.entries == len(wanted) == len(pairs) - sum(kinds.total() for kinds in made.left_out.values())
@@ -143,7 +156,9 @@ def test_pairs(tmp_path_factory: pytest.TempPathFactory, family: str, kind: str,
 
 def test_a_reward_and_the_tools_are_kept_and_what_is_not_is_counted_by_kind(tmp_path: Path) -> None:
     row = row_of("Qwen 2.5", [("look", "A door.", True, True), ("open", "", True, False)], False)
-    drawn = Row(row.input_ids, row.loss_mask, Provenance("t", (), "revision", {"return": 1.0}), (0.0,) * len(row.input_ids))
+    drawn = Row(
+        row.input_ids, row.loss_mask, Provenance("t", (), "revision", {"return": 1.0}), (0.0,) * len(row.input_ids)
+    )
     for kind, tools, facts in (
         ("messages", {}, {"revision": 1}),
         ("sharegpt", {"good": 1, "revision": 1}, {"revision": 1}),
@@ -155,12 +170,19 @@ def test_a_reward_and_the_tools_are_kept_and_what_is_not_is_counted_by_kind(tmp_
     ):
         made = written(tmp_path / kind, [row, drawn], "Qwen 2.5", kind)
         assert sum((kinds for what, kinds in made.changed.items() if "offer tools" in what), Counter()) == tools, kind
-        assert sum((kinds for what, kinds in made.changed.items() if "log-probabilities" in what), Counter()) == facts, kind
+        assert (
+            sum((kinds for what, kinds in made.changed.items() if "log-probabilities" in what), Counter()) == facts
+        ), kind
         if kind in ("messages", "sharegpt", "eto-sft", "llamafactory"):
             rows, _ = import_file(tmp_path / kind, "auto", codec_of("Qwen 2.5").plain, 10_000)
             assert rows[0].provenance.detail["reward"] == 0.5
     (entry, _) = map(json.loads, (tmp_path / "messages").read_text().splitlines())
-    assert entry["tools"] == [schema(ACT)] and [turn["role"] for turn in entry["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert entry["tools"] == [schema(ACT)] and [turn["role"] for turn in entry["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
 def test_an_empty_turn_that_is_learnt_is_counted_where_nothing_says_so(tmp_path: Path) -> None:
@@ -173,19 +195,23 @@ def test_an_empty_turn_that_is_learnt_is_counted_where_nothing_says_so(tmp_path:
             assert dropped.total() == counted == ((kind == "messages" and per_turn) or kind == "verl"), kind
 
 
-# the documentation's table ----------------------------------------------------------------------------------------------
+# the documentation's table --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_every_format_of_the_table_is_started_and_read_back(run: Path, tmp_path: Path) -> None:  # noqa: F811
     ways = re.findall(
-        r"^\| `([a-z_]+[a-z_-]*)(?:`, `([a-z-]+))?( --per-turn)?` \|", DOCS.read_text().partition("## And out again")[2], re.MULTILINE
+        r"^\| `([a-z_]+[a-z_-]*)(?:`, `([a-z-]+))?( --per-turn)?` \|",
+        DOCS.read_text().partition("## And out again")[2],
+        re.MULTILINE,
     )
     named = {(kind, bool(more)) for first, second, more in ways for kind in (first, second) if kind}
     assert named == {*WAYS, (TREES, False)} and {kind for kind, _ in WAYS} == {*READ}
     for kind, per_turn in sorted(named):
         out = tmp_path / f"{kind}{per_turn}"
-        shown = agentr("export", run, "--round", "2", "--format", kind, "--out", out, *(["--per-turn"] if per_turn else []))
+        shown = agentr(
+            "export", run, "--round", "2", "--format", kind, "--out", out, *(["--per-turn"] if per_turn else [])
+        )
         if kind == "eto-dpo":
             assert "no place for sequences" in str(shown.exception)
             continue

@@ -1,4 +1,5 @@
-"""Rows of policies that reason: what is context in them, what is learnt, and that their prompts are those that the policy saw."""
+"""Rows of policies that reason: what is context in them, what is learnt, and that their prompts are those that the
+policy saw."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def rows_of(tree: Tree, **rules: bool) -> list[Row]:
 @pytest.mark.parametrize("family", ["Qwen 3", "DeepSeek V3", "GLM 4.5"])
 def test_reasoning_is_learnt_or_is_context(family: str) -> None:
     codec = codec_of(family)
-    thought = {"Qwen 3": THOUGHT, "DeepSeek V3": "A door?\n</think>\n\n", "GLM 4.5": "\n<think>A door?</think>\n"}[family]
+    thought = {"Qwen 3": THOUGHT, "DeepSeek V3": "A door?\n</think>\n\n", "GLM 4.5": "\n<think>A door?</think>\n"}[
+        family
+    ]
     tree = grown(codec, [thought + said("open"), thought + said("go")], keeps=True)
     end = codec.decode([codec.end_id], special=True)
     (whole,), (answers,) = rows_of(tree), rows_of(tree, on_reasoning=False)
@@ -104,7 +107,9 @@ def test_turns_that_later_prompts_show_whole_share_a_row() -> None:
 
 def test_context_alone_is_no_row() -> None:
     tree = grown(QWEN, [THOUGHT + said("open"), THOUGHT + said("go")])
-    (row,) = make_rows(tree, [*recorded([tree.nodes[1]], trained=False), *recorded([tree.nodes[2]], trained=True)], "revision")
+    (row,) = make_rows(
+        tree, [*recorded([tree.nodes[1]], trained=False), *recorded([tree.nodes[2]], trained=True)], "revision"
+    )
     assert row.input_ids == (*tree.prompt(1), *tree.nodes[2].token_ids)
 
 
@@ -142,7 +147,9 @@ def test_a_revision_is_a_row_for_each_turn_from_its_reflection_on(splice: Splice
     """The bad prefix is context, shown without its reasoning; nobody's reasoning is copied into what is written."""
     tree = grown(QWEN, [THOUGHT + said("open"), THOUGHT + said("go")])
     tree.add(1, taken(QWEN, tree, THOUGHT + said("wait")), Origin.POLICY)
-    tree.add(3, taken(QWEN, tree, QWEN.turn(ReAct().compose("Wrong. on go", "go")), 1.0, Outcome.SUCCESS), Origin.REVISION)
+    tree.add(
+        3, taken(QWEN, tree, QWEN.turn(ReAct().compose("Wrong. on go", "go")), 1.0, Outcome.SUCCESS), Origin.REVISION
+    )
     tree.revisions = [Revision(bad=3, good=2, ancestor=1, transition=3, reflection="Wrong.", spliced=True, end=4)]
     found = revision_rows(tree, splice, QWEN, ReAct(), limit=0, targets=Targets(reasoning=False))
     rows = [row for row in found if isinstance(row, Row)]
@@ -173,7 +180,11 @@ def test_siblings_are_a_pair_after_the_prompt_that_both_saw() -> None:
     assert text_of(QWEN, pair.chosen_ids, pair.chosen_mask) == f"{said('go')}<|im_end|>"
     assert text_of(QWEN, pair.rejected_ids, pair.rejected_mask) == f"{said('sleep')}<|im_end|>"
     cut = taken(QWEN, tree, "<think>\nsleep")
-    tree.nodes[3].token_ids, tree.nodes[3].logprobs, tree.nodes[3].reasoning = cut.token_ids, cut.logprobs, cut.reasoning
+    tree.nodes[3].token_ids, tree.nodes[3].logprobs, tree.nodes[3].reasoning = (
+        cut.token_ids,
+        cut.logprobs,
+        cut.reasoning,
+    )
     (left_out,) = preference_rows(tree, config, 1000, train_on_invalid=False, train_on_reasoning=False)
     assert isinstance(left_out, Dropped) and left_out.reason == "pairs with a turn that is reasoning alone"
     (pair,) = preference_rows(tree, config, 1000, train_on_invalid=False, train_on_reasoning=True)
@@ -198,7 +209,15 @@ def test_steps_of_experts_are_pairs_and_whole_runs_are_refused() -> None:
     ("method", "key"),
     [
         (["method.type=eto"], r"turns\.keep_reasoning.*method\.pairs\.granularity=step"),
-        (["method.type=grpo", "train=[{batch_size: 16, micro_batch_size: 4}]", "method.tasks=4", "method.episodes=4"], r"Set turns\.keep"),
+        (
+            [
+                "method.type=grpo",
+                "train=[{batch_size: 16, micro_batch_size: 4}]",
+                "method.tasks=4",
+                "method.episodes=4",
+            ],
+            r"Set turns\.keep",
+        ),
     ],
 )
 def test_a_method_that_learns_whole_runs_is_refused_without_earlier_reasoning(method: list[str], key: str) -> None:
@@ -208,5 +227,9 @@ def test_a_method_that_learns_whole_runs_is_refused_without_earlier_reasoning(me
 
 
 def test_a_method_that_learns_single_turns_goes_without_earlier_reasoning() -> None:
-    for method in (["method.type=eto", "method.pairs.granularity=step"], ["method.type=agent_r"], ["method.type=dense_policy"]):
+    for method in (
+        ["method.type=eto", "method.pairs.granularity=step"],
+        ["method.type=agent_r"],
+        ["method.type=dense_policy"],
+    ):
         assert not load(None, [*method, "turns.keep_reasoning=false"]).turns.keep_reasoning

@@ -13,7 +13,14 @@ from agentr.errors import ConfigError
 from agentr.methods import load
 from agentr.methods.dense_policy.dense import Dense, DenseConfig
 from agentr.methods.dense_policy.rows import SiblingsConfig, mix_pairs, preference_rows
-from agentr.methods.dense_policy.siblings import SiblingRule, TurnsLeft, contrasts, estimates, sibling_candidates, sibling_pairs
+from agentr.methods.dense_policy.siblings import (
+    SiblingRule,
+    TurnsLeft,
+    contrasts,
+    estimates,
+    sibling_candidates,
+    sibling_pairs,
+)
 from agentr.search import Child, Expansion, Node, Origin, Tree
 from agentr.store.dataset import read_rows, write_rows
 from agentr.store.rows import Dropped, Preference, Provenance
@@ -28,8 +35,11 @@ def start() -> Tree:
     return new_tree(name="door")
 
 
-def turn(tree: Tree, parent: int, text: str, reward: float | None = None, outcome: Outcome | None = None, **more: Any) -> Node:
-    """A turn of one token, whose id is 100 and the node's number, and a bridge of one; with a reward, the episode ends."""
+def turn(
+    tree: Tree, parent: int, text: str, reward: float | None = None, outcome: Outcome | None = None, **more: Any
+) -> Node:
+    """A turn of one token, whose id is 100 and the node's number, and a bridge of one; with a reward, the episode
+    ends."""
     if reward is not None and outcome is None:
         outcome = Outcome.SUCCESS if reward == 1 else Outcome.FAILURE
     made = {"token_ids": (100 + len(tree.nodes),), "bridge_ids": (9,), **more}
@@ -66,11 +76,12 @@ def rows(
     return [row for row in found if isinstance(row, Preference)], dict(Counter(d.reason for d in dropped))
 
 
-# values -------------------------------------------------------------------------------------------------------------------
+# values ---------------------------------------------------------------------------------------------------------------
 
 
 def test_turns_left_are_a_mean_over_children_or_over_rollouts() -> None:
-    """One child ends at once, its sibling has three rollouts that each go on for five turns: 1 + mean(0, 5), or mean(1, 6, 6, 6)."""
+    """One child ends at once, its sibling has three rollouts that each go on for five turns: 1 + mean(0, 5), or mean(1,
+    6, 6, 6)."""
     long = "go / a / b / c / d"
     tree = tree_of("open / stop: 0.0", *(f"open / {long} / {end}: 0.0" for end in ("x", "y", "z")))
     for over, expected in ((TurnsLeft.children, 3.5), (TurnsLeft.rollouts, 4.75)):
@@ -80,7 +91,8 @@ def test_turns_left_are_a_mean_over_children_or_over_rollouts() -> None:
 
 
 def test_the_evidence_that_a_pair_needs_follows_the_turns_left() -> None:
-    """Of five rollouts one ends after one turn and four after four: 2.5 turns over children, floor(2 ^ 2.5) = 5; 3.4 over rollouts, 10."""
+    """Of five rollouts one ends after one turn and four after four: 2.5 turns over children, floor(2 ^ 2.5) = 5; 3.4
+    over rollouts, 10."""
     tree = tree_of("stop: 1.0", "go / end: 0.0", *(f"go / a / b / c / {n}: 0.0" for n in range(4)))
     assert faults(tree, SiblingRule()) == {}
     assert faults(tree, SiblingRule(turns_left=TurnsLeft.rollouts)) == {"siblings with too few visits": 1}
@@ -109,11 +121,12 @@ def test_what_is_open_or_broken_or_not_the_policys_has_no_say() -> None:
 def test_a_return_between_0_and_1_is_a_value() -> None:
     tree = tree_of("a: 0.2", "b: 0.7", "c: 0.9")
     assert pairs(tree) == [(3, 1), (2, 1), (3, 2)]
-    assert pairs(tree, SiblingsConfig(min_gap=0.5)) == [(3, 1), (2, 1)]  # 0.7 - 0.2 is half, whatever floating point says
+    # 0.7 - 0.2 is half, whatever floating point says
+    assert pairs(tree, SiblingsConfig(min_gap=0.5)) == [(3, 1), (2, 1)]
     assert pairs(tree, SiblingsConfig(min_gap=0.51)) == [(3, 1)]
 
 
-# the rule -----------------------------------------------------------------------------------------------------------------
+# the rule -------------------------------------------------------------------------------------------------------------
 
 
 def test_pairs_are_siblings_of_different_value_at_every_depth_largest_gap_first() -> None:
@@ -142,7 +155,9 @@ def seen(*lengths: int) -> Tree:
 
 
 @pytest.mark.parametrize(
-    ("length", "needed", "released"), [(1, 2, 2), (2, 4, 3), (3, 8, 5), (4, 8, 5), (9, 8, 5)], ids=lambda value: str(value)
+    ("length", "needed", "released"),
+    [(1, 2, 2), (2, 4, 3), (3, 8, 5), (4, 8, 5), (9, 8, 5)],
+    ids=lambda value: str(value),
 )
 def test_a_turn_far_from_the_end_needs_more_visits(length: int, needed: int, released: int) -> None:
     """min(floor(2 ^ turns left), 8) visits; the released code counts 1, 3, 5, 7, 9, and so needs fewer rollouts."""
@@ -174,7 +189,8 @@ def test_the_same_two_texts_after_the_same_conversation_are_one_pair() -> None:
         "siblings with the same text": 2,
         "sibling pairs with the same two texts": 4,
     }
-    assert distinct == [(1, 3), (1, 5), (4, 5)]  # go over stay, go over run, stay over run; (4, 2) would contradict the first
+    # go over stay, go over run, stay over run; (4, 2) would contradict the first
+    assert distinct == [(1, 3), (1, 5), (4, 5)]
     # Two parents with the same text and answer are one conversation.
     twins = start()
     for parent in (turn(twins, 0, "look").id, turn(twins, 0, "look").id, turn(twins, 0, "listen").id):
@@ -184,13 +200,18 @@ def test_the_same_two_texts_after_the_same_conversation_are_one_pair() -> None:
     assert pairs(twins, SiblingsConfig(min_gap=0, max_visits=0)) == [(4, 5), (8, 9)]
 
 
-# rows ---------------------------------------------------------------------------------------------------------------------
+# rows -----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_row_is_the_conversation_and_one_turn_on_either_side(tmp_path: Path) -> None:
     made, dropped = rows(golden(), SiblingsConfig())
     assert dropped == {"siblings that differ by less than method.pairs.min_gap": 1}
-    assert [(r.provenance.nodes, r.provenance.rejected) for r in made] == [((3,), (2,)), ((6,), (7,)), ((1,), (2,)), ((4,), (5,))]
+    assert [(r.provenance.nodes, r.provenance.rejected) for r in made] == [
+        ((3,), (2,)),
+        ((6,), (7,)),
+        ((1,), (2,)),
+        ((4,), (5,)),
+    ]
     deepest = made[1]
     assert deepest.prompt_ids == (1, 2, 3, 101, 9, 105, 9)
     assert (deepest.chosen_ids, deepest.rejected_ids) == ((106,), (107,))
@@ -222,7 +243,8 @@ def test_what_cannot_be_trained_on_takes_no_place_under_a_cap() -> None:
     turn(tree, 0, "good", 0.7)
     turn(tree, 0, "!!!", 0.0, valid=False)
     made, dropped = rows(tree, SiblingsConfig(pairs_per_parent=1), max_length=50)
-    assert [r.provenance.nodes + r.provenance.rejected for r in made] == [(4, 5)]  # an invalid turn may well be rejected
+    # an invalid turn may well be rejected
+    assert [r.provenance.nodes + r.provenance.rejected for r in made] == [(4, 5)]
     assert dropped == {
         "siblings that differ by less than method.pairs.min_gap": 6,
         "longer than build.max_length": 1,
@@ -253,7 +275,7 @@ def test_rows_of_a_searched_tree_follow_its_own_rule() -> None:
     assert len(made) == len(sibling_pairs(tree, config.rule())) >= 10
 
 
-# mixture ------------------------------------------------------------------------------------------------------------------
+# mixture --------------------------------------------------------------------------------------------------------------
 
 
 def pool(**sizes: int) -> dict[Task, list[Preference]]:
@@ -292,7 +314,10 @@ def test_density_keeps_the_tasks_with_most_pairs_and_the_same_share_of_each() ->
     assert drawn(by_task, tasks=2) == {"a2": 40, "a4": 30}
     assert drawn(by_task, tasks=2, pairs=35) == {"a2": 20, "a4": 15}
     for seed in range(5):  # 3.5, 14, 7 and 10.5: one of the two halves is rounded up
-        assert drawn(by_task, seed, pairs=35) in ({"a1": 4, "a2": 14, "a3": 7, "a4": 10}, {"a1": 3, "a2": 14, "a3": 7, "a4": 11})
+        assert drawn(by_task, seed, pairs=35) in (
+            {"a1": 4, "a2": 14, "a3": 7, "a4": 10},
+            {"a1": 3, "a2": 14, "a3": 7, "a4": 11},
+        )
     assert drawn(by_task, tasks=4, pairs=50) == {"a1": 5, "a2": 20, "a3": 10, "a4": 15}
     assert drawn(pool(b=4, a=4, c=4), tasks=2) == {"a": 4, "b": 4}
 

@@ -37,7 +37,12 @@ def learnt(tree: Tree, targets: Targets, start: int = 0) -> tuple[list[int], dic
 
 
 def test_by_default_all_turns_are_learnt_that_the_environment_understood() -> None:
-    tree = walked(("get", "Got it", True), ("hm", "What?", False), ("get", "Got it", True), (f"{SENTENCE} {SENTENCE}", "Done", True))
+    tree = walked(
+        ("get", "Got it", True),
+        ("hm", "What?", False),
+        ("get", "Got it", True),
+        (f"{SENTENCE} {SENTENCE}", "Done", True),
+    )
     assert learnt(tree, Targets()) == ([1, 3, 4], {})
     assert learnt(tree, Targets(invalid=True)) == ([1, 2, 3, 4], {})
     assert learnt(tree, Targets(), start=2) == ([3, 4], {})
@@ -53,7 +58,9 @@ def test_a_reflection_is_learnt_after_a_refused_move_alone() -> None:
     false = "reflection on a move that worked"
     assert learnt(tree, Targets(invalid=True, reflections=(SENTENCE,))) == ([3, 4], {false: 2})
     assert learnt(tree, Targets(invalid=True, reflections=("It is late.", "I was wrong."))) == ([1, 2, 3], {false: 1})
-    assert learnt(tree, Targets(reflections=(SENTENCE,)), start=2) == ([3, 4], {}), "what could not be learnt in any case is not counted"
+    assert learnt(tree, Targets(reflections=(SENTENCE,)), start=2) == ([3, 4], {}), (
+        "what could not be learnt in any case is not counted"
+    )
 
 
 def test_unlikely_turns_are_context_and_what_no_policy_drew_has_no_likelihood() -> None:
@@ -75,7 +82,9 @@ def test_unlikely_turns_are_context_and_what_no_policy_drew_has_no_likelihood() 
 )
 def test_sentences_said_twice(text: str, twice: bool) -> None:
     assert said_twice(text) == twice
-    assert learnt(walked((text, "Done", True)), Targets(said_twice=False))[1] == ({"sentence said twice": 1} if twice else {})
+    assert learnt(walked((text, "Done", True)), Targets(said_twice=False))[1] == (
+        {"sentence said twice": 1} if twice else {}
+    )
 
 
 def test_the_configuration_says_it() -> None:
@@ -86,7 +95,8 @@ def test_the_configuration_says_it() -> None:
 
 def test_a_dataset_counts_what_is_context_by_reason_and_a_row_says_its_own(tmp_path: Path) -> None:
     trees = [
-        walked(("get it. get it", "no", True), ("make it. make it", "ok", True), ("go", "Done", True), name=name) for name in ("a", "b")
+        walked(("get it. get it", "no", True), ("make it. make it", "ok", True), ("go", "Done", True), name=name)
+        for name in ("a", "b")
     ]
     targets = Targets(said_twice=False)
     rows = [row for tree in trees for row in good_rows(tree, 1.0, limit=1, targets=targets)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.chaos.driver import Driver, start
 
-#: Seven steps of a model that knows nothing, for a reward that it can learn at once: shorter turns. Rollouts branch, tasks are chosen, and
-#: collection is a step ahead of training. Two steps are validated.
+#: Seven steps of a model that knows nothing, for a reward that it can learn at once: shorter turns. Rollouts branch,
+#: tasks are chosen, and collection is a step ahead of training. Two steps are validated.
 ONLINE = """
 run: {name: online, rounds: 1}
 method:
@@ -26,7 +26,8 @@ env: {name: textcraft, options: {recipes: exact, distractors: 3}, retries: 8}
 prompt: {instruction: false}
 policy: {max_num_seqs: 16, kv_cache_gib: 0.25}
 warm_start: {enabled: false}
-collect: {tasks: {split: train, where: {depth: 1}, limit: 12}, sampling: {max_tokens: 32}, in_flight: 2, infra_retries: 8}
+collect: {tasks: {split: train, where: {depth: 1}, limit: 12}, sampling: {max_tokens: 32}, in_flight: 2, \
+infra_retries: 8}
 build: {max_length: 768}
 train:
   - {batch_size: 6, micro_batch_size: 3, learning_rate: 1.0e-4, bf16: false, max_length: 768, share_prefixes: true,

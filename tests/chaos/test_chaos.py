@@ -1,7 +1,7 @@
 """Kill everything, in turn, and lose nothing: the sealed units are those of an undisturbed run, none twice.
 
-Agent-R is killed everywhere, in turn. A comparison of the other recipes is killed in what is theirs: DPO, and the growth of DensePolicy's
-trees.
+Agent-R is killed everywhere, in turn. A comparison of the other recipes is killed in what is theirs: DPO, and the
+growth of DensePolicy's trees.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def small(root: Path) -> list[str]:
 
 
 def from_warm_start(undisturbed: Path) -> list[str]:
-    """Overrides for a run that starts where that run's round does: from a model that solves some tasks of depth 1 and some not."""
+    """Overrides for a run that starts where that run's round does: from a model that solves some tasks of depth 1 and
+    some not."""
     return ["model.source=hf", f"model.path={undisturbed / 'rounds/00/train/model'}"]
 
 
@@ -43,7 +44,11 @@ OWN_ROWS = ["method.mixture.demonstrations=0"]
 
 def units(root: Path) -> dict[str, list[str]]:
     """What the forests of a run's round hold."""
-    return {stage: sorted(Forest(root / stage).finished()) for stage in ROUND_STAGES if (root / stage / "summary.parquet").exists()}
+    return {
+        stage: sorted(Forest(root / stage).finished())
+        for stage in ROUND_STAGES
+        if (root / stage / "summary.parquet").exists()
+    }
 
 
 def steps_are_reported_once(root: Path) -> bool:
@@ -79,7 +84,9 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
         kill(driver, r"ray::.*Coordinator(?!Actor)")
         # The trainer, once it has a checkpoint to go on from.
         wait_for(
-            lambda: list((root / "rounds/01/train").glob("work-*/checkpoints/*/complete.json")), driver, "a checkpoint of the training"
+            lambda: list((root / "rounds/01/train").glob("work-*/checkpoints/*/complete.json")),
+            driver,
+            "a checkpoint of the training",
         )
         kill(driver, r"ray::.*RayTrainWorker|ray::.*TrainWorker")
         # The driver, in the last evaluation, as a job that is stopped; the same command continues.
@@ -105,7 +112,8 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
 
 
 def assert_tracked_and_logged(root: Path, undisturbed: Path) -> None:
-    """What the tracker was told, each point once, is what an undisturbed run tells of the round; and the logs say what died."""
+    """What the tracker was told, each point once, is what an undisturbed run tells of the round; and the logs say what
+    died."""
     told = tensorboard(root / "tracking")["the only one"]
     whole = tensorboard(undisturbed / "tracking")["the only one"]
     assert max(Counter((name, step) for name, step, _ in told).values()) == 1
@@ -131,8 +139,14 @@ COMPARISON = [
     "collect.max_completions=0",
     "collect.in_flight=4",
     "methods.eto={episodes: 4, pairs: {pairs_per_task: 4}}",
-    "methods.dense_policy={search: {base: 4, max_depth: 5, window: 4, stop_pairs: 6, stop_rollouts: 12}, pairs: {min_gap: 0.1}}",
-    "train=[{steps: 8, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 2, learning_rate: 1.0e-5}]",
+    (
+        "methods.dense_policy={search: {base: 4, max_depth: 5, window: 4, stop_pairs: 6, stop_rollouts: 12}, pairs: "
+        "{min_gap: 0.1}}"
+    ),
+    (
+        "train=[{steps: 8, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 2, "
+        "learning_rate: 1.0e-5}]"
+    ),
     "eval.tasks={split: test, where: {depth: 1}, limit: 12}",
 ]
 
@@ -147,7 +161,10 @@ def test_a_comparison_whose_driver_is_killed_loses_nothing(undisturbed: Path, tm
 
     trees = Forest(dense / "rounds/01/collect")
     moments: list[tuple[Callable[[], object], str]] = [
-        (lambda: list((eto / "rounds/01/train").glob("work-*/checkpoints/*/complete.json")), "a checkpoint of ETO's DPO training"),
+        (
+            lambda: list((eto / "rounds/01/train").glob("work-*/checkpoints/*/complete.json")),
+            "a checkpoint of ETO's DPO training",
+        ),
         (lambda: len(trees.finished()) >= 6 or trees.sealed, "DensePolicy's trees"),
     ]
     driver = start(log, *command)

@@ -1,7 +1,8 @@
-"""``python -m tests.tools.chaos`` on one machine: parts of a step of online training are hit, and a soak measures what it says.
+"""``python -m tests.tools.chaos`` on one machine: parts of a step of online training are hit, and a soak measures what
+it says.
 
-All parts of a step, by hand: ``pytest tests/chaos/test_command.py --by-hand -k every``. All faults of all stages of Agent-R, in a quarter
-of an hour on two cores: ``python -m tests.tools.chaos configs/smoke.yaml``.
+All parts of a step, by hand: ``pytest tests/chaos/test_command.py --by-hand -k every``. All faults of all stages of
+Agent-R, in a quarter of an hour on two cores: ``python -m tests.tools.chaos configs/smoke.yaml``.
 """
 
 from __future__ import annotations
@@ -58,13 +59,20 @@ def test_parts_of_an_online_step_are_hit_and_nothing_is_lost(parent: Path, parts
 
 @pytest.mark.by_hand
 def test_a_soak_runs_again_and_again_and_judges_each_quantity(parent: Path) -> None:
-    status, said = chaos(parent, "--hours=0.008", "--every=10", "--seed=1", "--faults=*:environment", "--faults=*:coordinator")
+    status, said = chaos(
+        parent, "--hours=0.008", "--every=10", "--seed=1", "--faults=*:environment", "--faults=*:coordinator"
+    )
     found = json.loads((parent / "soak.json").read_text())
     assert status == 0, said[-3000:]
     assert found["runs"] and not any(found["runs"].values()), "a run of the soak is not the same"
     assert found["faults"] and all(outcome["hit"] for outcome in found["faults"])
     assert {slope["verdict"] for slope in found["slopes"]} == {"cannot be told"}, "half a minute says nothing"
     measured = {(slope["part"], slope["of"]) for slope in found["slopes"]}
-    assert {("driver", "memory, MiB"), ("engine", "file handles"), ("environment", "sessions"), ("worker", "memory, MiB")} <= measured
+    assert {
+        ("driver", "memory, MiB"),
+        ("engine", "file handles"),
+        ("environment", "sessions"),
+        ("worker", "memory, MiB"),
+    } <= measured
     lines = read_lines(parent / "samples.jsonl")
     assert all(line["mib"] > 1 and line["handles"] > 2 for line in lines)

@@ -1,4 +1,5 @@
-"""Chaos without a cluster: a run that is not the same is noticed, faults are chosen and spread, growth is told from noise."""
+"""Chaos without a cluster: a run that is not the same is noticed, faults are chosen and spread, growth is told from
+noise."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def doubled(root: Path) -> None:
     manifest = Forest(folder).manifest
     (part,) = manifest["parts"]
     rows = [row for batch in read_table(folder / part["file"], part["footer"]) for row in batch.to_pylist()]
-    with TableWriter(folder / part["file"], {"key": "string", "tree": "binary", "spent": "binary"}, compressed=False) as writer:
+    with TableWriter(
+        folder / part["file"], {"key": "string", "tree": "binary", "spent": "binary"}, compressed=False
+    ) as writer:
         for row in [*rows, rows[-1]]:
             writer.add(row)
     part["footer"] = writer.footer
@@ -113,7 +116,10 @@ def test_a_unit_that_is_missing_added_or_another_is_named(
     [
         (doubled, "1 there twice (task-2)"),
         (flipped, "has another hash than when it was sealed"),
-        (lambda root: append_line(Layout(root).events, {"event": "stage_sealed", "stage": STAGE}), "was sealed 2 times"),
+        (
+            lambda root: append_line(Layout(root).events, {"event": "stage_sealed", "stage": STAGE}),
+            "was sealed 2 times",
+        ),
         (lambda root: (root / STAGE / "summary.parquet").unlink(), "is missing"),
     ],
     ids=["doubled", "tampered", "sealed twice", "lost file"],
@@ -168,8 +174,18 @@ def test_patterns_choose_faults_and_mistakes_are_named() -> None:
 
 
 def test_the_faults_of_a_stage_are_spread_over_the_round_with_the_most_units_the_first_as_soon_as_it_runs() -> None:
-    sizes = {"rounds/00/eval": (12, 0), "rounds/01/collect": (40, 0), "rounds/01/train": (0, 24), "rounds/01/eval": (12, 0)}
-    chosen = [Fault("collect", Part.engine), Fault("collect", Part.driver), Fault("train", Part.worker), Fault("eval", Part.driver)]
+    sizes = {
+        "rounds/00/eval": (12, 0),
+        "rounds/01/collect": (40, 0),
+        "rounds/01/train": (0, 24),
+        "rounds/01/eval": (12, 0),
+    }
+    chosen = [
+        Fault("collect", Part.engine),
+        Fault("collect", Part.driver),
+        Fault("train", Part.worker),
+        Fault("eval", Part.driver),
+    ]
     found = [(str(strike.fault), strike.place, strike.after) for strike in schedule(chosen, sizes)]
     assert found == [
         ("eval:driver", "rounds/00/eval", 0),
@@ -195,7 +211,8 @@ def test_a_run_is_never_taken_for_the_folder_of_the_test(tmp_path: Path) -> None
 
 
 def series(growth: float, hours: float, lives: int = 3, run_s: float = 90.0) -> list[Sample]:
-    """Samples of processes at different levels, one after the other, that grow by so much an hour and need more late in each run."""
+    """Samples of processes at different levels, one after the other, that grow by so much an hour and need more late in
+    each run."""
     chance, end = random.Random(0), hours * 3600
     found = []
     for life in range(lives):
@@ -214,7 +231,8 @@ def test_growth_is_told_from_noise_and_from_another_level() -> None:
 
 
 def test_what_changes_within_each_run_is_no_growth() -> None:
-    """Three runs seen, of which one was seen from its start to its end: that says nothing, however much it needs at its end."""
+    """Three runs seen, of which one was seen from its start to its end: that says nothing, however much it needs at its
+    end."""
     assert fit(series(0.0, 0.08, lives=1, run_s=100.0), least=5.0).lives == 0
     halves = [sample for sample in series(0.0, 1.0, lives=1) if not 1800 < sample.seconds < 1845]
     assert fit(halves, least=5.0).verdict is Verdict.flat
@@ -222,7 +240,10 @@ def test_what_changes_within_each_run_is_no_growth() -> None:
 
 def test_what_a_process_takes_while_it_warms_up_is_no_growth() -> None:
     def warming(until_s: float) -> Slope:
-        cold = [replace(sample, value=sample.value - 300 * (sample.seconds < until_s)) for sample in series(0.0, 1.0, lives=1)]
+        cold = [
+            replace(sample, value=sample.value - 300 * (sample.seconds < until_s))
+            for sample in series(0.0, 1.0, lives=1)
+        ]
         return fit(cold, least=5.0)
 
     assert warming(1000.0).verdict is Verdict.flat, "within the first third of its runs"

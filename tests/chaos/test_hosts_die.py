@@ -1,7 +1,9 @@
-"""Hosts that die, are cut off or are taken away under a run of online training: it comes to the units of an undisturbed run.
+"""Hosts that die, are cut off or are taken away under a run of online training: it comes to the units of an undisturbed
+run.
 
-Each test shows a table of the seconds until a fault was noticed and until there was new work. Hosts that are switched off, together and
-each by itself, and links that are cut for three minutes are tried by hand: ``pytest tests/chaos/test_hosts_die.py --by-hand -s``.
+Each test shows a table of the seconds until a fault was noticed and until there was new work. Hosts that are switched
+off, together and each by itself, and links that are cut for three minutes are tried by hand: ``pytest
+tests/chaos/test_hosts_die.py --by-hand -s``.
 """
 
 from __future__ import annotations
@@ -50,7 +52,16 @@ class Cluster:
     def start(self) -> None:
         """Starts the run; when its first step is done the spare host joins."""
         places = [f'cluster.nodes.{part}={{part: "in({part},spare)"}}' for part in PARTS]
-        command = ("python", "-m", "agentr.cli", "run", str(written(self.root)), f"run.dir={self.run}", "cluster.address=auto", *places)
+        command = (
+            "python",
+            "-m",
+            "agentr.cli",
+            "run",
+            str(written(self.root)),
+            f"run.dir={self.run}",
+            "cluster.address=auto",
+            *places,
+        )
         more = ("collect.infra_retries=20", "env.retries=20", "trainer.max_failures=4", "policy.device=cpu")
         self.driver = self.head.start(*command, *more, env=self.ray.environment(), log=self.log)
         self.wait(lambda: self.step() >= 1, "the first step")
@@ -90,7 +101,8 @@ class Cluster:
         mend: Callable[[], None] | None = None,
         after_s: float = 0.0,
     ) -> None:
-        """Does something to the cluster, and waits until there is new work after it was noticed, or after it was mended.
+        """Does something to the cluster, and waits until there is new work after it was noticed, or after it was
+        mended.
 
         Args:
             part: Whose work is waited for: trees, or optimiser steps of the trainer.
@@ -136,7 +148,9 @@ class Cluster:
 
     def hosts_of(self, part: str) -> list[str]:
         """The hosts on which engines or environment servers were started, in order."""
-        (starts,) = (self.run / "logs").glob({"engine": "starts-rollout-0-*.jsonl", "environment": "starts-env-*.jsonl"}[part])
+        (starts,) = (self.run / "logs").glob(
+            {"engine": "starts-rollout-0-*.jsonl", "environment": "starts-env-*.jsonl"}[part]
+        )
         return [line["host"] for line in read_lines(starts)]
 
 
@@ -154,7 +168,11 @@ def test_the_host_of_each_part_is_switched_off(undisturbed_online: Path, tmp_pat
     with cluster(tmp_path) as there:
         for step, pair in ((1, ("trainer", "engine")), (3, ("environment", "coordinator"))):
             there.wait(lambda step=step: there.step() >= step, f"step {step}")
-            there.strike(f"hosts of {' and '.join(pair)} killed", lambda pair=pair: [there.of[part].kill() for part in pair], part=pair[0])
+            there.strike(
+                f"hosts of {' and '.join(pair)} killed",
+                lambda pair=pair: [there.of[part].kill() for part in pair],
+                part=pair[0],
+            )
         there.finish(undisturbed_online)
         assert there.hosts_of("engine")[-1] == there.hosts_of("environment")[-1] == there.spare.name
 
@@ -166,12 +184,17 @@ def test_what_is_on_nodes_that_are_taken_away_moves_before_their_deadline_and_a_
         deadline = time.monotonic() + 120
         drain(there, 120)
         there.wait(
-            lambda: all(there.hosts_of(part)[-1] == there.spare.name for part in ("engine", "environment")), "engine and server to move"
+            lambda: all(there.hosts_of(part)[-1] == there.spare.name for part in ("engine", "environment")),
+            "engine and server to move",
         )
-        there.wait(lambda: any("coordinator" in str(event["moved"]) for event in drained(there)), "the coordinator to move")
+        there.wait(
+            lambda: any("coordinator" in str(event["moved"]) for event in drained(there)), "the coordinator to move"
+        )
         there.wait(lambda: not uses(there, there.of["trainer"]), "the trainer to move")
         assert time.monotonic() < deadline, "they moved too late"
-        there.table.append(f"{'four nodes drain (120 s)':40} all had moved after {120 - (deadline - time.monotonic()):.1f} s")
+        there.table.append(
+            f"{'four nodes drain (120 s)':40} all had moved after {120 - (deadline - time.monotonic()):.1f} s"
+        )
         for host in there.of.values():
             host.kill()
         there.strike("link of the spare host cut for 20 s", there.spare.cut, mend=there.spare.join, after_s=20.0)
@@ -185,14 +208,17 @@ def test_one_host_is_switched_off_or_cut_off(undisturbed_online: Path, tmp_path:
     with cluster(tmp_path) as there:
         host = there.of[part]
         if cut_s:
-            there.strike(f"link of the {part}'s host cut for {cut_s} s", host.cut, part=part, mend=host.join, after_s=cut_s)
+            there.strike(
+                f"link of the {part}'s host cut for {cut_s} s", host.cut, part=part, mend=host.join, after_s=cut_s
+            )
         else:
             there.strike(f"host of the {part} killed", host.kill, part=part)
         there.finish(undisturbed_online)
 
 
 def drain(there: Cluster, seconds: int) -> None:
-    """Says that the nodes of all parts are taken away soon, as a cloud's notice would (``ray drain-node`` does the same for one)."""
+    """Says that the nodes of all parts are taken away soon, as a cloud's notice would (``ray drain-node`` does the same
+    for one)."""
     going = [host.address for host in there.of.values()]
     script = (
         "import os, time; from ray._raylet import GcsClient\n"

@@ -1,4 +1,5 @@
-"""The run directory is lost in the middle of a run: what was sealed comes back from the mirror, and the run is finished."""
+"""The run directory is lost in the middle of a run: what was sealed comes back from the mirror, and the run is
+finished."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from tests.s3 import s3_server
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.by_hand, pytest.mark.timeout(1200)]
 
 
-def test_a_run_directory_that_is_deleted_in_round_2_is_restored_from_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_directory_that_is_deleted_in_round_2_is_restored_from_s3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
     with s3_server() as s3:
         for name, value in s3.environment.items():
@@ -41,7 +44,11 @@ def test_a_run_directory_that_is_deleted_in_round_2_is_restored_from_s3(tmp_path
         name: record.content for name, record in before.items() if name != last
     }
     events = read_lines(root / "events.jsonl")
-    again = [event["stage"] for event in events[_restored(events) :] if event["event"] == "stage_started" and event["stage"] in before]
+    again = [
+        event["stage"]
+        for event in events[_restored(events) :]
+        if event["event"] == "stage_started" and event["stage"] in before
+    ]
     assert again in ([], [last]), "what the mirror had is not done again"
     assert (root / "report.html").exists() and all(record.sealed for record in records.values())
 

@@ -25,7 +25,10 @@ def contents(root: Path) -> dict[str, Any]:
     found: dict[str, Any] = {f"trees {key}": to_json(rollouts[key]) for key in rollouts.keys()}  # noqa: SIM118 - no dict
     found |= {f"rows {number}": list(step.dataset.rows) for number, step in rollouts.steps.items()}
     found |= {f"loss {line['step']}": (line["loss"], line.get("entropy")) for line in train.curve_lines()}
-    found |= {f"validation {path.parent.name}": path.read_text() for path in sorted(rollouts.path.glob("validation/*/evaluation.json"))}
+    found |= {
+        f"validation {path.parent.name}": path.read_text()
+        for path in sorted(rollouts.path.glob("validation/*/evaluation.json"))
+    }
     return {**found, "weights": (train.model / "model.safetensors").read_bytes(), "best": train.summary.best_step}
 
 
@@ -36,7 +39,10 @@ def noted(root: Path, step: int) -> bool:
 @pytest.fixture(scope="module")
 def undisturbed(undisturbed_online: Path) -> dict[str, Any]:
     found = contents(undisturbed_online)
-    assert sum(name.startswith("rows") for name in found) == 7 and sum(name.startswith("validation") for name in found) == 3
+    assert (
+        sum(name.startswith("rows") for name in found) == 7
+        and sum(name.startswith("validation") for name in found) == 3
+    )
     assert len({str(value) for name, value in found.items() if name.startswith("loss")}) == 7
     return found
 

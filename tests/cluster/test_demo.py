@@ -1,7 +1,7 @@
 """The whole demo on a cluster of three hosts: submitted, watched by a Prometheus, its head killed, submitted again.
 
-By hand, half an hour on two cores: ``pytest tests/cluster/test_demo.py --by-hand``. It is compared with what ``make demo`` left in
-``runs/demo``, which is made first if it is not there.
+By hand, half an hour on two cores: ``pytest tests/cluster/test_demo.py --by-hand``. It is compared with what ``make
+demo`` left in ``runs/demo``, which is made first if it is not there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def undisturbed(tmp_path: Path) -> Path:
 def test_the_demo_on_three_hosts_whose_head_is_killed(undisturbed: Path, tmp_path: Path) -> None:
     root, watcher = tmp_path / "run", 5
     with Hosts(6, shared=tmp_path) as hosts:
-        first = hosts[watcher].start(*submission(root), env=cluster(hosts, tmp_path, (1, 2)).environment(), log=tmp_path / "first.log")
+        first = hosts[watcher].start(
+            *submission(root), env=cluster(hosts, tmp_path, (1, 2)).environment(), log=tmp_path / "first.log"
+        )
         hosts[watcher].start(*prometheus(hosts, tmp_path), log=tmp_path / "prometheus.log")
         collected = Forest(root / "rounds/01/collect")
         wait_for(lambda: len(collected.finished()) >= 20, first, f"trees of round 1; see {tmp_path}", 3000)
@@ -57,18 +59,27 @@ def test_the_demo_on_three_hosts_whose_head_is_killed(undisturbed: Path, tmp_pat
         done = hosts[watcher].run(*submission(root), env=again.environment(), timeout=3600, check=False)
         (tmp_path / "second.log").write_text(done.stdout + done.stderr)
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-        assert first.wait(300) == 1 and "Traceback" not in (tmp_path / "first.log").read_text(), "who followed the dead head is told"
+        assert first.wait(300) == 1 and "Traceback" not in (tmp_path / "first.log").read_text(), (
+            "who followed the dead head is told"
+        )
         query = ("promtool", "query", "instant", "--format=json", "http://127.0.0.1:9090")
         seen = {
             name: json.loads(hosts[watcher].run(*query, f"max_over_time({name}[3h])", check=True).stdout)
-            for name in ("ray_agentr_round", "ray_agentr_train_step", "ray_agentr_expansions_total", "ray_agentr_env_server_up")
+            for name in (
+                "ray_agentr_round",
+                "ray_agentr_train_step",
+                "ray_agentr_expansions_total",
+                "ray_agentr_env_server_up",
+            )
         }
     assert all(seen.values()), seen
     assert max(float(series["value"][1]) for series in seen["ray_agentr_round"]) == 2
     parts = {series["metric"]["instance"].rpartition(":")[0] for series in seen["ray_agentr_expansions_total"]}
     assert len(parts) == 2, "the coordinators of both clusters were scraped"
     differences = compare(undisturbed, root)
-    assert len(differences) > 10 and all(each.same for each in differences), [str(each) for each in differences if not each.same]
+    assert len(differences) > 10 and all(each.same for each in differences), [
+        str(each) for each in differences if not each.same
+    ]
 
 
 def cluster(hosts: Hosts, folder: Path, others: tuple[int, int]) -> RayHosts:
@@ -88,7 +99,10 @@ def submission(root: Path) -> list[str]:
 def prometheus(hosts: Hosts, folder: Path) -> list[str]:
     """The Prometheus that ships, of this cluster."""
     config = (PROMETHEUS / "prometheus.yml").read_text()
-    for before, after in {"http://head:8265": f"http://{hosts[0].address}:8265", "/run/secrets/ray_token": f"{folder}/ray/token"}.items():
+    for before, after in {
+        "http://head:8265": f"http://{hosts[0].address}:8265",
+        "/run/secrets/ray_token": f"{folder}/ray/token",
+    }.items():
         assert before in config
         config = config.replace(before, after)
     (folder / "prometheus.yml").write_text(config)

@@ -1,4 +1,5 @@
-"""What a person is told of a failure in another process: one sentence and a hint; the traceback is in the log that it names."""
+"""What a person is told of a failure in another process: one sentence and a hint; the traceback is in the log that it
+names."""
 
 from __future__ import annotations
 
@@ -44,15 +45,21 @@ def died(constructor: str = "") -> ActorDiedError:
     [
         (raised(DataError("the tree is torn", hint="Say it again.")), DataError, "the tree is torn", "Say it again."),
         (raised(KeyError("door")), InfraError, "the coordinator failed: KeyError: 'door'", ""),
-        (raised(RuntimeError("CUDA out of memory.\nTried to")), InfraError, "failed: RuntimeError: CUDA out of memory.", "lower"),
-        (raised(OSError(28, "No space left on device")), InfraError, "OSError: [Errno 28] No space left on device", "Free space"),
-        (died("agentr.errors.ModelError: no such weights. Name others."), ModelError, "no such weights. Name others.", ""),
+        (raised(RuntimeError("CUDA out of memory.\nTried to")), InfraError, "failed: RuntimeError: CUDA out of memory.",
+         "lower"),
+        (raised(OSError(28, "No space left on device")), InfraError, "OSError: [Errno 28] No space left on device",
+         "Free space"),
+        (died("agentr.errors.ModelError: no such weights. Name others."), ModelError, "no such weights. Name others.",
+         ""),
         (died("ValueError: 3"), InfraError, "the coordinator could not start: ValueError: 3", ""),
         (died(), InfraError, "the coordinator failed: ActorDiedError: ", "Start the same run again"),
-        (exceptions.OutOfMemoryError("killed: the node runs low on memory"), InfraError, "OutOfMemoryError", "more memory"),
+        (exceptions.OutOfMemoryError("killed: the node runs low on memory"), InfraError, "OutOfMemoryError",
+         "more memory"),
     ],
 )  # fmt: skip
-def test_an_error_of_an_actor_is_one_sentence(error: Exception, kind: type[AgentrError], message: str, hint: str) -> None:
+def test_an_error_of_an_actor_is_one_sentence(
+    error: Exception, kind: type[AgentrError], message: str, hint: str
+) -> None:
     found = cause_of(error, "the coordinator")
     assert type(found) is kind and message in found.message and hint in found.hint
     assert "\n" not in found.message and "ray::" not in found.message and "File" not in found.message
@@ -128,7 +135,11 @@ def test_a_defect_in_the_driver_is_a_sentence_too(tmp_path: Path) -> None:
         {}["door"]
 
     error = ended(tmp_path, fail)
-    assert isinstance(error, RunError) and error.message == "the run failed: KeyError: 'door'" and "driver.log" in error.hint
+    assert (
+        isinstance(error, RunError)
+        and error.message == "the run failed: KeyError: 'door'"
+        and "driver.log" in error.hint
+    )
     assert "KeyError: " in (tmp_path / "run/logs/driver.log").read_text()
 
 
@@ -163,7 +174,11 @@ def test_what_real_actors_do_is_told_as_above(ray_session: None, tmp_path: Path)
     torn = fail("on purpose")
     assert (type(torn), torn.message, torn.hint) == (DataError, "the tree is torn", "Grow it anew.")
     defect = fail("unforeseen")
-    assert isinstance(defect, RunError) and defect.message == "the coordinator failed: KeyError: 'door'" and "driver.log" in defect.hint
+    assert (
+        isinstance(defect, RunError)
+        and defect.message == "the coordinator failed: KeyError: 'door'"
+        and "driver.log" in defect.hint
+    )
     gone = fail("exit")
     assert isinstance(gone, InfraError) and "ActorDiedError" in gone.message and "Start the same run again" in gone.hint
     unready = fail("on purpose", at_once=True)

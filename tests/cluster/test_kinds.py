@@ -15,7 +15,11 @@ from agentr.methods import load
 ROOT = Path(__file__).parents[2]
 TABLE = [
     [cell.strip() for cell in line.split("|")[1:-1]]
-    for line in (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").partition("\n| kind |")[2].partition("\n\n")[0].splitlines()[2:]
+    for line in (ROOT / "docs" / "cluster.md")
+    .read_text(encoding="utf-8")
+    .partition("\n| kind |")[2]
+    .partition("\n\n")[0]
+    .splitlines()[2:]
 ]
 
 

@@ -161,7 +161,8 @@ def test_the_lag_of_a_blocked_loop_is_seen_while_it_is_blocked() -> None:
 
 
 def test_causes_are_what_is_counted() -> None:
-    """The names in the router and the pool are those of the table: a counter begins with 0, so that its first step is seen."""
+    """The names in the router and the pool are those of the table: a counter begins with 0, so that its first step is
+    seen."""
     from agentr.envs.transport import RequestFailed
 
     failures: list[Any] = [RequestFailed(""), RequestFailed("", session_lost=True), RequestFailed("", server_down=True)]

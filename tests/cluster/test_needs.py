@@ -18,7 +18,13 @@ def node(name: str, gpus: float = 0, role: str = "", **labels: str) -> ClusterNo
     return ClusterNode(name, name, {**({"agentr-role": role} if role else {}), **labels}, 8.0, gpus)
 
 
-CLUSTER = [node("h", role="head"), node("e", role="env"), node("r1", 4, "rollout"), node("r2", 4, "rollout"), node("t", 8, "train")]
+CLUSTER = [
+    node("h", role="head"),
+    node("e", role="env"),
+    node("r1", 4, "rollout"),
+    node("r2", 4, "rollout"),
+    node("t", 8, "train"),
+]
 
 
 def found(changes: list[str], there: list[ClusterNode]) -> list[str]:
@@ -43,7 +49,10 @@ def test_what_fits_is_fine() -> None:
         (
             [*SPLIT, "policy.engines=9"],
             CLUSTER,
-            r"policy.engines: engine wants 9 x 1 GPUs on nodes with .*, and there is room for 8 (r1 (rollout): 4, r2 (rollout): 4). Lower",
+            (
+                r"policy.engines: engine wants 9 x 1 GPUs on nodes with .*, and there is room for 8 (r1 (rollout): 4, "
+                r"r2 (rollout): 4). Lower"
+            ),
         ),
         (
             [*SPLIT, "policy.engines=1", "policy.tensor_parallel_size=8"],
@@ -51,21 +60,31 @@ def test_what_fits_is_fine() -> None:
             "policy.tensor_parallel_size: engine wants 8 GPUs on one node on nodes with .*, and none has more than 4",
         ),
         ([*SPLIT, "trainer.workers=16"], CLUSTER, "trainer.workers: trainer wants 16 x 1 GPUs"),
-        (["cluster=gpu_node"], [node("one")], "policy.engines: engine wants 1 GPUs on one node, and none has more than 0"),
+        (
+            ["cluster=gpu_node"],
+            [node("one")],
+            "policy.engines: engine wants 1 GPUs on one node, and none has more than 0",
+        ),
         (
             ["cluster=gpu_node", "policy.engines=2", "trainer.share=split"],
             [node("one", 2)],
-            "policy.engines: engine wants 2 x 1 GPUs, and there is room for 1 (one: 2). Lower policy.engines, add nodes, or set "
-            "cluster.wait_s if the cluster grows. With trainer.share=time, engines and trainer take turns, with together they share GPUs.",
+            "policy.engines: engine wants 2 x 1 GPUs, and there is room for 1 (one: 2). Lower policy.engines, add "
+            "nodes, or set cluster.wait_s if the cluster grows. With trainer.share=time, engines and trainer take "
+            "turns, with together they share GPUs.",
         ),
         (
             ["cluster=cpu_cluster", "cluster.nodes.engine={agentr-role: rollout}"],
             [node("a", role="env")],
-            "cluster.nodes.engine: no node of 1 can be a node of the role engine: it wants agentr-role=rollout. Labels there: .*role=env.",
+            (
+                "cluster.nodes.engine: no node of 1 can be a node of the role engine: it wants agentr-role=rollout. "
+                "Labels there: .*role=env."
+            ),
         ),
     ],
 )
-def test_what_does_not_fit_is_named_with_what_is_there_and_the_setting(changes: list[str], there: list[ClusterNode], wanted: str) -> None:
+def test_what_does_not_fit_is_named_with_what_is_there_and_the_setting(
+    changes: list[str], there: list[ClusterNode], wanted: str
+) -> None:
     problems = " ".join(found(changes, there))
     for part in wanted.split(".*"):
         assert part in problems, problems
@@ -100,20 +119,28 @@ ONLINE = [
         (["trainer.use_gpu=false"], True, (1, 1)),
     ],
 )
-def test_what_is_up_at_the_same_time_on_a_gpu_books_no_more_than_it(changes: list[str], online: bool, gpus: tuple[float, float]) -> None:
+def test_what_is_up_at_the_same_time_on_a_gpu_books_no_more_than_it(
+    changes: list[str], online: bool, gpus: tuple[float, float]
+) -> None:
     assert Places.of(load(None, ["cluster=gpu_node", *ONLINE, *changes]), online).booked(1) == gpus
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        (["trainer.share=together", "policy.tensor_parallel_size=2"], "policy.tensor_parallel_size: 2: an engine on several GPUs"),
+        (
+            ["trainer.share=together", "policy.tensor_parallel_size=2"],
+            "policy.tensor_parallel_size: 2: an engine on several GPUs",
+        ),
         (["policy.tensor_parallel_size=2"], "policy.tensor_parallel_size: 2: an engine on several GPUs"),
         (
             ["trainer.share=together", "trainer.workers=2"],
             "trainer.workers: 2 share their GPUs with an engine each, and policy.engines = 1",
         ),
-        (["trainer.share=together", "policy.gpu_memory_utilization=1.0"], "leaves the trainer worker beside the engine nothing"),
+        (
+            ["trainer.share=together", "policy.gpu_memory_utilization=1.0"],
+            "leaves the trainer worker beside the engine nothing",
+        ),
         (["method.max_staleness=1"], "engines that sleep while the trainer trains cannot be ahead of it"),
     ],
 )
@@ -147,11 +174,17 @@ def test_the_configuration_says_what_engines_run_on_and_not_what_is_there_now() 
             CLUSTER,
             "cluster.nodes.engine: 'rolout' is no value of agentr-role. Did you mean rollout?",
         ),
-        (["cluster.nodes.engine={agentr-rol: rollout}"], CLUSTER, "no node has a label 'agentr-rol'. Did you mean agentr-role?"),
+        (
+            ["cluster.nodes.engine={agentr-rol: rollout}"],
+            CLUSTER,
+            "no node has a label 'agentr-rol'. Did you mean agentr-role?",
+        ),
         ([], [node("a", role="trian")], "the node a has agentr-role=trian, which is no role. Did you mean train?"),
     ],
 )
-def test_an_unknown_label_is_answered_with_the_nearest(changes: list[str], there: list[ClusterNode], wanted: str) -> None:
+def test_an_unknown_label_is_answered_with_the_nearest(
+    changes: list[str], there: list[ClusterNode], wanted: str
+) -> None:
     (problem,) = label_problems(Places.of(load(None, changes)), there)
     assert wanted in str(problem)
     assert label_problems(Places.of(load(None, ["cluster=gpu_cluster"])), CLUSTER) == []

@@ -24,14 +24,24 @@ def test_each_is_laid_over_a_file_and_under_the_command_line(tmp_path: Path) -> 
         assert bool(config.cluster.nodes.engine) == name.endswith("cluster")
     assert load(file, ["cluster=gpu_cluster"]).trainer.share is Share.split
     assert load(file, ["cluster=gpu_cluster", "trainer.share=time"]).trainer.share is Share.time
-    assert load(file, ["cluster=gpu_cluster", "cluster.nodes.driver={agentr-role: head}"]).cluster.nodes.driver["agentr-role"] == "head"
+    assert (
+        load(file, ["cluster=gpu_cluster", "cluster.nodes.driver={agentr-role: head}"]).cluster.nodes.driver[
+            "agentr-role"
+        ]
+        == "head"
+    )
 
 
 def test_a_file_names_one_of_agentrs_or_its_own(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("cluster: {wait_s: 60, nodes: {engine: {zone: b}}}\npolicy: {engines: 3}\n")
     (tmp_path / "run.yaml").write_text("cluster: mine.yaml\npolicy: {threads: 2}\n")
     config = load(tmp_path / "run.yaml")
-    assert (config.cluster.wait_s, config.cluster.nodes.engine, config.policy.engines, config.policy.threads) == (60, {"zone": "b"}, 3, 2)
+    assert (config.cluster.wait_s, config.cluster.nodes.engine, config.policy.engines, config.policy.threads) == (
+        60,
+        {"zone": "b"},
+        3,
+        2,
+    )
     (tmp_path / "base.yaml").write_text("cluster: gpu_node\n")
     (tmp_path / "above.yaml").write_text("include: [base.yaml]\ntrainer: {share: split}\n")
     assert load(tmp_path / "above.yaml").trainer.share is Share.split

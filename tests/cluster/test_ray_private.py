@@ -1,4 +1,5 @@
-"""What agentr uses of Ray that Ray keeps private: in one module, and seen to work with the version that is installed."""
+"""What agentr uses of Ray that Ray keeps private: in one module, and seen to work with the version that is
+installed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ SEEN = "2.60.0"
 
 
 def test_it_was_seen_to_work_with_this_ray() -> None:
-    assert version("ray") == SEEN, "run tests/cluster, tests/train, tests/jobs and tests/chaos with the new Ray, and say so here"
+    assert version("ray") == SEEN, (
+        "run tests/cluster, tests/train, tests/jobs and tests/chaos with the new Ray, and say so here"
+    )
 
 
 def test_nothing_else_reaches_into_ray() -> None:
@@ -50,13 +53,18 @@ def test_what_it_uses_is_there() -> None:
     assert takes(JobSubmissionClient._upload_package, "include_gitignore", "is_file")
     assert callable(InnerGcsClient.internal_kv_get) and callable(InnerGcsClient.internal_kv_del)
     assert callable(TorchTrainer._create_default_callbacks)
-    assert all(any(hasattr(module, name) for module in (datasets, placement_group_callback)) for name in ray_private.IDLE_CALLBACKS)
+    assert all(
+        any(hasattr(module, name) for module in (datasets, placement_group_callback))
+        for name in ray_private.IDLE_CALLBACKS
+    )
 
 
 @pytest.mark.parametrize("lines", [["*.log"], ["data/", "!data/kept"], []])
 def test_files_that_are_ignored_stay(tmp_path: Path, lines: list[str]) -> None:
     (tmp_path / ".gitignore").write_text("\n".join(lines))
     left_out = [
-        path for path in (tmp_path / "a.log", tmp_path / "b.txt") if any(rule(path) for rule in ray_private.ignored_by_files(tmp_path))
+        path
+        for path in (tmp_path / "a.log", tmp_path / "b.txt")
+        if any(rule(path) for rule in ray_private.ignored_by_files(tmp_path))
     ]
     assert left_out == ([tmp_path / "a.log"] if "*.log" in lines else [])

@@ -1,4 +1,5 @@
-"""Runs on several hosts: what is refused before it begins, a run from its start to its report, and one whose head dies under it."""
+"""Runs on several hosts: what is refused before it begins, a run from its start to its report, and one whose head dies
+under it."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ def job(root: Path) -> list[str]:
 
 
 def units(root: Path) -> dict[str, Any]:
-    """What a run made: the trees of each stage, token for token, and the rows. The seventh digit of a token's log-probability depends on
-    what the engine computed beside it, and so on what was asked again."""
+    """What a run made: the trees of each stage, token for token, and the rows.
+    The seventh digit of a token's log-probability depends on what the engine computed beside it, and so on what was
+    asked again."""
 
     def bare(tree: Tree) -> dict[str, Any]:
         data = json.loads(to_json(tree))
@@ -39,7 +41,11 @@ def units(root: Path) -> dict[str, Any]:
             assert len(node.pop("logprobs")) in (0, len(node["token_ids"]))
         return data
 
-    trees = {stage: [bare(tree) for tree in Forest(root / stage)] for stage in ROUND_STAGES if (root / stage / "summary.parquet").exists()}
+    trees = {
+        stage: [bare(tree) for tree in Forest(root / stage)]
+        for stage in ROUND_STAGES
+        if (root / stage / "summary.parquet").exists()
+    }
     return {**trees, "rows": [replace(row, logprobs=()) for row in read_rows(root / "rounds/01/dataset")]}
 
 
@@ -89,8 +95,14 @@ def undisturbed(cluster: Cluster) -> Path:
 @pytest.mark.parametrize(
     "changes, answer",
     [
-        (["run.dir={root}/hidden/run"], "is not the same folder on 127.9.0.12 (env), 127.9.0.13 (rollout). It must be on storage that all"),
-        (["cluster=gpu_cluster"], "policy.engines: engine wants 1 GPUs on one node on nodes with agentr-role=!in(head,env,train)"),
+        (
+            ["run.dir={root}/hidden/run"],
+            "is not the same folder on 127.9.0.12 (env), 127.9.0.13 (rollout). It must be on storage that all",
+        ),
+        (
+            ["cluster=gpu_cluster"],
+            "policy.engines: engine wants 1 GPUs on one node on nodes with agentr-role=!in(head,env,train)",
+        ),
         (["cluster.nodes.engine={agentr-role: rolout}"], "'rolout' is no value of agentr-role. Did you mean rollout?"),
         (["collect.in_flight=2000"], "Set env.servers=4, or lower collect.in_flight."),
         (["env.python=/nowhere/python"], "127.9.0.12 (env) lacks the interpreter /nowhere/python"),
@@ -105,7 +117,11 @@ def test_what_cannot_run_is_refused_within_seconds(cluster: Cluster, changes: li
     root = cluster.root / "refused"  # the same for all: what was refused can be mended
     started = time.monotonic()
     done = cluster.agentr(
-        "run", DEMO, "cluster=cpu_cluster", f"run.dir={root}", *(change.replace("{root}", str(cluster.root)) for change in changes)
+        "run",
+        DEMO,
+        "cluster=cpu_cluster",
+        f"run.dir={root}",
+        *(change.replace("{root}", str(cluster.root)) for change in changes),
     )
     assert done.returncode == 1 and answer in done.stderr, done.stderr + done.stdout
     assert time.monotonic() - started < 60
@@ -114,7 +130,11 @@ def test_what_cannot_run_is_refused_within_seconds(cluster: Cluster, changes: li
 
 def test_a_cluster_that_grows_is_waited_for_and_the_wait_is_shown(cluster: Cluster) -> None:
     done = cluster.agentr("run", DEMO, "cluster=gpu_cluster", "cluster.wait_s=5", f"run.dir={cluster.root}/waits")
-    assert done.returncode == 1 and "waiting up to 5 s for nodes: " in done.stdout and "the nodes did not come" in done.stdout
+    assert (
+        done.returncode == 1
+        and "waiting up to 5 s for nodes: " in done.stdout
+        and "the nodes did not come" in done.stdout
+    )
 
 
 def test_without_the_token_nothing_is_started(cluster: Cluster) -> None:
@@ -133,7 +153,8 @@ def test_each_part_runs_where_its_label_says(cluster: Cluster, undisturbed: Path
 
 
 def test_a_dead_heads_run_goes_on_while_its_old_coordinator_lives(cluster: Cluster, undisturbed: Path) -> None:
-    """The run is started anew at once, on a new cluster; the old coordinator, engine and server do not know yet that their head is dead."""
+    """The run is started anew at once, on a new cluster; the old coordinator, engine and server do not know yet that
+    their head is dead."""
     hosts, root = cluster.hosts, cluster.root / "beheaded"
     first = hosts[0].start(*job(root), env=cluster.ray.environment(), log=cluster.root / "first.log")
     collected = Forest(root / "rounds/01/collect")

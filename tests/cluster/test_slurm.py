@@ -1,4 +1,5 @@
-"""A run on a real SLURM of two nodes, whose time limit is shorter than the run: it is requeued and goes on by itself."""
+"""A run on a real SLURM of two nodes, whose time limit is shorter than the run: it is requeued and goes on by
+itself."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ pytestmark = [
     pytest.mark.chaos,
     pytest.mark.timeout(1500),
     needs_hosts,
-    pytest.mark.skipif(any(shutil.which(name) is None for name in DAEMONS), reason="SLURM (Debian's slurm-wlm) is not installed"),
+    pytest.mark.skipif(
+        any(shutil.which(name) is None for name in DAEMONS), reason="SLURM (Debian's slurm-wlm) is not installed"
+    ),
 ]
 
 CONFIGURATION = """
@@ -62,7 +65,9 @@ class Slurm:
     def __init__(self, hosts: Hosts, folder: Path) -> None:
         self.hosts, self.folder = hosts, folder
         (folder / "state").mkdir()
-        nodes = "\n".join(f"NodeName={host.name} NodeAddr={host.address} CPUs=2 RealMemory=4000 State=UNKNOWN" for host in hosts)
+        nodes = "\n".join(
+            f"NodeName={host.name} NodeAddr={host.address} CPUs=2 RealMemory=4000 State=UNKNOWN" for host in hosts
+        )
         self.configuration = folder / "slurm.conf"
         self.configuration.write_text(CONFIGURATION.format(head=hosts[0], folder=folder, nodes=nodes))
         hosts[0].start("slurmctld", "-D", "-c", log=folder / "controller.log", env=self.environment)
@@ -74,7 +79,9 @@ class Slurm:
     def environment(self) -> dict[str, str]:
         return {"SLURM_CONF": str(self.configuration)}
 
-    def call(self, *command: str, check: bool = False, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
+    def call(
+        self, *command: str, check: bool = False, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> str:
         """What a command of SLURM's prints on the first host."""
         done = self.hosts[0].run(*command, env={**self.environment, **(env or {})}, cwd=cwd, check=check)
         return done.stdout.strip()
@@ -105,8 +112,8 @@ def processes(host: Host) -> str:
 
 def test_a_time_limit_shorter_than_the_run(slurm: Slurm) -> None:
     run, log = slurm.folder / "run", slurm.folder / "job.log"
-    # The limit is told by hand as soon as the run has something to lose: SLURM's own limits are whole minutes, which a slow machine may
-    # need to start.
+    # The limit is told by hand as soon as the run has something to lose: SLURM's own limits are whole minutes, which a
+    # slow machine may need to start.
     options = ["--nodes=2", "--time=30", f"--output={log}", "--mem=2000"]
     script = REPOSITORY / "ray_jobs/slurm/agentr.sbatch"
     environment = {
@@ -118,7 +125,9 @@ def test_a_time_limit_shorter_than_the_run(slurm: Slurm) -> None:
     }
     answer = slurm.call("sbatch", *options, str(script), "cluster.lease_s=5", env=environment, check=True)
     job = answer.rpartition(" ")[2]
-    slurm.wait_for(lambda: list(run.glob("*/collect/work-*/finished/*")) or list(run.glob("*/*/collect/work-*/finished/*")), 400)
+    slurm.wait_for(
+        lambda: list(run.glob("*/collect/work-*/finished/*")) or list(run.glob("*/*/collect/work-*/finished/*")), 400
+    )
     slurm.call("scancel", "--batch", "--signal=USR1", job, check=True)
     slurm.wait_for(lambda: slurm.state(job).get("Restarts") == "1", 200)
     slurm.wait_for(lambda: slurm.state(job).get("JobState") in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"), 700)
@@ -130,6 +139,8 @@ def test_a_time_limit_shorter_than_the_run(slurm: Slurm) -> None:
     sealed = [event["stage"] for event in events if event["event"] == "sealed"]
     assert len(sealed) == len(set(sealed)), "no stage was made twice"
     assert RunStore(run).owner() == ""
-    assert not any("ray::" in processes(host) or "raylet" in processes(host) for host in slurm.hosts), "nothing is left on the nodes"
+    assert not any("ray::" in processes(host) or "raylet" in processes(host) for host in slurm.hosts), (
+        "nothing is left on the nodes"
+    )
     assert not (slurm.folder / "run.slurm").exists()
     assert "the job goes into the queue again and continues the run" in log.read_text()

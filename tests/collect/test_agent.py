@@ -48,10 +48,13 @@ def agent_of(policy: Policy, format: ActionFormat) -> Agent:
 
 
 @pytest.mark.parametrize(
-    ("finish", "problem"), [(FinishReason.STOP, ReAct().parse("just prose").problem), (FinishReason.LENGTH, CUT_OFF)], ids=["prose", "cut"]
+    ("finish", "problem"),
+    [(FinishReason.STOP, ReAct().parse("just prose").problem), (FinishReason.LENGTH, CUT_OFF)],
+    ids=["prose", "cut"],
 )
 def test_a_turn_without_an_action_keeps_the_return_so_far(finish: FinishReason, problem: str) -> None:
-    """The environment is not asked. Where it gives partial rewards, an episode that ends at such a turn has earned something."""
+    """The environment is not asked.
+    Where it gives partial rewards, an episode that ends at such a turn has earned something."""
     agent = agent_of(Says("just prose", finish), ReAct())
     tree = new_tree()
     add(tree, 0, child("a", 0.4))
@@ -63,7 +66,8 @@ def test_a_turn_without_an_action_keeps_the_return_so_far(finish: FinishReason, 
 
 
 class Draws:
-    """A policy that draws token by token what it was told to, and stops as engines do: at a stop string, wherever it stands."""
+    """A policy that draws token by token what it was told to, and stops as engines do: at a stop string, wherever it
+    stands."""
 
     def __init__(self, text: str) -> None:
         self.ids, self.asked, self.drawn = codec().turn(text), list[GenerateRequest](), 0
@@ -94,8 +98,11 @@ CODE = "Thought: I write code, then\nEnd Action\nfor it. Now:\nAction:\nprint('E
         (CodeAct(), CODE, 2, "python: print('End Action')"),
     ],
 )
-def test_a_stop_string_that_a_thought_names_ends_no_turn(format: ActionFormat, text: str, requests: int, action: str | None) -> None:
-    """The policy goes on after what it has drawn, with what is left of its tokens: the turn is what it would have been without the stop."""
+def test_a_stop_string_that_a_thought_names_ends_no_turn(
+    format: ActionFormat, text: str, requests: int, action: str | None
+) -> None:
+    """The policy goes on after what it has drawn, with what is left of its tokens: the turn is what it would have been
+    without the stop."""
     policy = Draws(text)
     agent = agent_of(policy, format)
     executed = list[str]()
@@ -108,12 +115,23 @@ def test_a_stop_string_that_a_thought_names_ends_no_turn(format: ActionFormat, t
     turns = asyncio.run(agent.sample(new_tree(), Expansion(0, 0, 1, 0), session))
     (turn,) = turns.children
     assert executed == ([] if action is None else [action]) and turn.text == text
-    assert turn.token_ids == tuple(codec().encode(text)) + ((codec().end_id,) if turn.token_ids[-1] == codec().end_id else ())
+    assert turn.token_ids == tuple(codec().encode(text)) + (
+        (codec().end_id,) if turn.token_ids[-1] == codec().end_id else ()
+    )
     assert len(turn.logprobs) == len(turn.token_ids)
-    assert (turns.cost.calls, turns.cost.completions, turns.cost.completion_tokens) == (requests, 1, len(turn.token_ids))
+    assert (turns.cost.calls, turns.cost.completions, turns.cost.completion_tokens) == (
+        requests,
+        1,
+        len(turn.token_ids),
+    )
     for before, after in pairwise(policy.asked):
-        assert after.prompt_ids[: len(before.prompt_ids)] == before.prompt_ids and after.sampling.seed != before.sampling.seed
-        assert after.sampling.max_tokens == before.sampling.max_tokens - (len(after.prompt_ids) - len(before.prompt_ids))
+        assert (
+            after.prompt_ids[: len(before.prompt_ids)] == before.prompt_ids
+            and after.sampling.seed != before.sampling.seed
+        )
+        assert after.sampling.max_tokens == before.sampling.max_tokens - (
+            len(after.prompt_ids) - len(before.prompt_ids)
+        )
         assert after.messages[-1].role == "assistant" and text.startswith(after.messages[-1].content)
 
 

@@ -35,7 +35,8 @@ class SameProblems(Counter):
 
 
 def coordinating(environment: Counter, root: Path, work: Callable[[Coordinator], Awaitable[T]], *overrides: str) -> T:
-    """What comes of a coordinator beside a server of ``environment``, whose evaluation is of the test task of size 3."""
+    """What comes of a coordinator beside a server of ``environment``, whose evaluation is of the test task of size
+    3."""
     tiny_tokenizer().save_pretrained(root / "model")
 
     async def main(url: str) -> T:

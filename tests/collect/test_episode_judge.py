@@ -62,7 +62,9 @@ def maths(tmp_path_factory: pytest.TempPathFactory):
     running.stop()
 
 
-async def assessed(env: EnvClient, tasks: Sequence[Task], folder: Path, policy: Judging, config: AdvisorConfig = JUDGE) -> list[Tree]:
+async def assessed(
+    env: EnvClient, tasks: Sequence[Task], folder: Path, policy: Judging, config: AdvisorConfig = JUDGE
+) -> list[Tree]:
     """Plays an episode of each task, then asks about it."""
     agent = replace(await sloppy_agent(env, []), policy=policy)
     policy.format = agent.format
@@ -77,7 +79,9 @@ async def assessed(env: EnvClient, tasks: Sequence[Task], folder: Path, policy: 
     return list(Forest(folder / "judged"))
 
 
-def on_maths(server: EnvServer, folder: Path, judge: Callable[[str], str], config: AdvisorConfig = JUDGE) -> tuple[list[Tree], list[str]]:
+def on_maths(
+    server: EnvServer, folder: Path, judge: Callable[[str], str], config: AdvisorConfig = JUDGE
+) -> tuple[list[Tree], list[str]]:
     """Judged episodes of twelve problems, whose answers are right, wrong, or never given; and what was asked."""
 
     async def main() -> tuple[list[Tree], list[str]]:
@@ -105,9 +109,16 @@ def test_answers_are_judged_beside_the_experts(maths: EnvServer, tmp_path: Path)
     assert len(questions) == 8, "who gives no answer is wrong, and nobody is asked"
     leaves = [leaf for tree in trees for leaf in tree.ended()]
     assert [leaf.verdict.rating for leaf in leaves if leaf.verdict].count(Rating.GOOD) == 4
-    assert all((leaf.outcome is Outcome.SUCCESS) == (leaf.verdict is not None and leaf.verdict.rating is Rating.GOOD) for leaf in leaves)
+    assert all(
+        (leaf.outcome is Outcome.SUCCESS) == (leaf.verdict is not None and leaf.verdict.rating is Rating.GOOD)
+        for leaf in leaves
+    )
     found = judged(trees)
-    assert (found["judged right"].mean, found["judge agrees"].mean, found["judged right"].n) == (pytest.approx(1 / 3), 1.0, 12)
+    assert (found["judged right"].mean, found["judge agrees"].mean, found["judged right"].n) == (
+        pytest.approx(1 / 3),
+        1.0,
+        12,
+    )
     assert sum(tree.cost.judge_calls for tree in trees) == 8 and {tree.cost.calls for tree in trees} == {0}
 
 
@@ -126,7 +137,9 @@ def test_a_judge_that_is_gone_leaves_the_rest_measured_unless_it_is_required(mat
     trees, _ = on_maths(maths, tmp_path, gone)
     assert judged(trees)["judged right"].n == 4, "those without an answer"
     assert judged([tree for tree in trees if not any(leaf.verdict for leaf in tree.ended())]) == {}
-    with pytest.raises(RunError, match=r"the judge did not answer: the server is gone\. Or set eval\.judge\.required=false"):
+    with pytest.raises(
+        RunError, match=r"the judge did not answer: the server is gone\. Or set eval\.judge\.required=false"
+    ):
         on_maths(maths, tmp_path / "required", gone, replace(JUDGE, required=True))
 
 

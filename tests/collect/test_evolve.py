@@ -37,7 +37,9 @@ STEPS = 8
 ALL = Targets(invalid=True)
 EXECUTED = {"rollout", "drop_redundant", "correct_flawed", "hint_step", "hint_end"}
 ASKED = set(OPERATORS) - EXECUTED
-EVERYTHING = EvolveConfig(right=["rollout", "drop_redundant"], wrong=["rollout", "correct_flawed", "hint_step", "hint_end"])
+EVERYTHING = EvolveConfig(
+    right=["rollout", "drop_redundant"], wrong=["rollout", "correct_flawed", "hint_step", "hint_end"]
+)
 
 
 def evolved(server: EnvServer, tmp_path: Path, config: EvolveConfig = EVERYTHING) -> list[Tree]:
@@ -45,7 +47,9 @@ def evolved(server: EnvServer, tmp_path: Path, config: EvolveConfig = EVERYTHING
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> list[Tree]:
         agent = await sloppy_agent(env, tasks)
-        plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
+        plain = TreeJob(
+            folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS))
+        )
         await run_job(plain, agent, StageProgress())
         Forest(plain.folder).seal(stage={}, progress={})
         job = replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder)
@@ -64,7 +68,10 @@ def attempts(trees: Sequence[Tree], operator: str) -> list[tuple[Evolution, Epis
     """Uses of an operator of which an episode came: with the episode it started from, and that one."""
     found = [(tree, made) for tree in trees for made in tree.evolutions if made.operator == operator and made.end >= 0]
     assert found, f"nothing came of {operator}: the test would show nothing"
-    return [(made, Episode(tree, tuple(tree.path(made.parent))), Episode(tree, tuple(tree.path(made.end)))) for tree, made in found]
+    return [
+        (made, Episode(tree, tuple(tree.path(made.parent))), Episode(tree, tuple(tree.path(made.end))))
+        for tree, made in found
+    ]
 
 
 def reward_of(task: Task, actions: Sequence[str]) -> float:
@@ -119,7 +126,9 @@ def test_a_hint_is_a_whole_sentence_at_the_start_of_a_thought(operator: str, tre
     """The original draws one character of it (spec of arXiv 2601.06860's code)."""
     for made, before, after in attempts(trees, operator):
         hinted = after.path[made.kept]
-        assert hinted.origin is Origin.REWRITE and any(hinted.text.startswith(f"Thought: {hint}") for hint in EVERYTHING.hints)
+        assert hinted.origin is Origin.REWRITE and any(
+            hinted.text.startswith(f"Thought: {hint}") for hint in EVERYTHING.hints
+        )
         assert [n.id for n in after.path[: made.kept]] == [n.id for n in before.path[: made.kept]]
         assert made.kept < len(before.path)
 
@@ -183,7 +192,11 @@ def test_the_original_learns_flawed_turns_too() -> None:
     end = add(tree, bad.id, child("hinted", 1.0, Outcome.SUCCESS), Origin.REWRITE)
     tree.evolutions.append(Evolution(operator="hint_step", parent=2, turn=1, kept=1, end=end.id))
     for flawed, trained in ((False, 1), (True, 3)):
-        (row,) = (row for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "", ALL) if isinstance(row, Row))
+        (row,) = (
+            row
+            for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "", ALL)
+            if isinstance(row, Row)
+        )
         assert sum(row.loss_mask) == trained
 
 
@@ -201,7 +214,11 @@ def test_a_flawed_turn_is_context_in_whatever_comes_after_it() -> None:
         Evolution(operator="drop_redundant", parent=end.id, turn=3, kept=2, end=shorter.id),
     ]
     for flawed, mask in ((False, (0, 0, 0, 0, 0, 1, 0, 1)), (True, (0, 0, 0, 1, 0, 1, 0, 1))):
-        row = next(row for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "", ALL) if isinstance(row, Row))
+        row = next(
+            row
+            for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "", ALL)
+            if isinstance(row, Row)
+        )
         assert row.provenance.nodes[-1] == shorter.id and row.loss_mask == mask
 
 

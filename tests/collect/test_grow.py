@@ -132,9 +132,11 @@ def test_env_steps_are_one_for_each_new_state(server: EnvServer, tmp_path: Path)
     ],
     ids=["uct", "uct for online training", "sample", "dense"],
 )
-def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_path: Path, strategy: Strategy, at_once: int) -> None:
-    """Only what one ask asked for at the same time, and did not get whole, is asked for again; one tree grows at a time, so that no other
-    one is between an answer and its journal when the process dies."""
+def test_a_killed_tree_continues_from_its_last_expansion(
+    server: EnvServer, tmp_path: Path, strategy: Strategy, at_once: int
+) -> None:
+    """Only what one ask asked for at the same time, and did not get whole, is asked for again; one tree grows at a
+    time, so that no other one is between an answer and its journal when the process dies."""
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[int, int]:
         agent = await sloppy_agent(env, tasks)
@@ -214,10 +216,17 @@ def test_a_failing_policy_is_infra_and_no_data(server: EnvServer, tmp_path: Path
 
 @pytest.mark.parametrize(
     "strategy",
-    [UCT(SEARCH), UCT(SEARCH, leaves=5), Sample(3, max_steps=6), Dense(DenseConfig(base=3, max_depth=5, window=3), SiblingRule())],
+    [
+        UCT(SEARCH),
+        UCT(SEARCH, leaves=5),
+        Sample(3, max_steps=6),
+        Dense(DenseConfig(base=3, max_depth=5, window=3), SiblingRule()),
+    ],
     ids=["uct", "uct for online training", "sample", "dense"],
 )
-def test_a_refused_prompt_ends_its_episode_and_nothing_else(server: EnvServer, tmp_path: Path, strategy: Strategy) -> None:
+def test_a_refused_prompt_ends_its_episode_and_nothing_else(
+    server: EnvServer, tmp_path: Path, strategy: Strategy
+) -> None:
     async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[int, StageProgress]:
         agent = await sloppy_agent(env, tasks)
         refused = 0
@@ -231,7 +240,9 @@ def test_a_refused_prompt_ends_its_episode_and_nothing_else(server: EnvServer, t
                 return await super().generate(request)
 
         filtered = replace(agent, policy=Filtered(agent.codec, tasks))
-        return refused, await run_job(job(tmp_path, tasks, work=Grow(strategy), max_failed=0.0), filtered, StageProgress())
+        return refused, await run_job(
+            job(tmp_path, tasks, work=Grow(strategy), max_failed=0.0), filtered, StageProgress()
+        )
 
     _, progress = play(server, scenario)
     trees = list(Forest(tmp_path))
@@ -257,7 +268,9 @@ def test_too_many_failures_stop_the_stage(server: EnvServer, tmp_path: Path) -> 
             async def generate(self, request: GenerateRequest) -> list[Completion]:
                 raise InfraError("the engine is gone")
 
-        await run_job(job(tmp_path, tasks, infra_retries=0), replace(agent, policy=Dead(agent.codec, tasks)), StageProgress())
+        await run_job(
+            job(tmp_path, tasks, infra_retries=0), replace(agent, policy=Dead(agent.codec, tasks)), StageProgress()
+        )
 
     with pytest.raises(RunError, match="units failed for infrastructure reasons; the last: the engine is gone"):
         play(server, scenario)
@@ -302,7 +315,9 @@ def test_answers_without_an_action_are_told_and_counted(
 
 
 @pytest.mark.parametrize(("cut_off", "taken"), [(CutOff.refused, ""), (CutOff.run, "get 1 sti")])
-def test_a_turn_that_was_cut_off_is_run_only_if_that_is_asked_for(server: EnvServer, cut_off: CutOff, taken: str) -> None:
+def test_a_turn_that_was_cut_off_is_run_only_if_that_is_asked_for(
+    server: EnvServer, cut_off: CutOff, taken: str
+) -> None:
     async def scenario(env: EnvClient, tasks: list[Task]) -> Child:
         class Long(SloppyExpert):
             async def generate(self, request: GenerateRequest) -> list[Completion]:
@@ -320,8 +335,8 @@ def test_a_turn_that_was_cut_off_is_run_only_if_that_is_asked_for(server: EnvSer
 
 
 def test_a_full_context_forgets_the_oldest_turns_where_that_is_asked_for(server: EnvServer, tmp_path: Path) -> None:
-    """The policy is asked with the opening and the last turns, with the ids that they were stored with, and each node says how many it did
-    not see; those turns are in no loss."""
+    """The policy is asked with the opening and the last turns, with the ids that they were stored with, and each node
+    says how many it did not see; those turns are in no loss."""
     asked: list[GenerateRequest] = []
 
     class Asked(SloppyExpert):
@@ -359,7 +374,9 @@ def test_a_full_context_forgets_the_oldest_turns_where_that_is_asked_for(server:
 
 @pytest.mark.parametrize("family", ["Qwen 3", "GLM 4.5"])
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "left out"])
-def test_reasoning_of_earlier_turns_is_in_prompts_or_is_not(family: str, keeps: bool, server: EnvServer, tmp_path: Path) -> None:
+def test_reasoning_of_earlier_turns_is_in_prompts_or_is_not(
+    family: str, keeps: bool, server: EnvServer, tmp_path: Path
+) -> None:
     """Of a searched tree that was stopped and went on: what the policy was sent is what the stored tree says."""
     asked: list[GenerateRequest] = []
 
@@ -387,7 +404,9 @@ def test_reasoning_of_earlier_turns_is_in_prompts_or_is_not(family: str, keeps: 
     assert all(any("<think>" in message.content for message in request.messages[1:]) == keeps for request in deep)
     for node in said:
         whole = node.reasoning == len(node.token_ids)
-        assert node.action != "get 1 moon cheese?" and (node.action == "" or not whole), "the action is not read from the reasoning"
+        assert node.action != "get 1 moon cheese?" and (node.action == "" or not whole), (
+            "the action is not read from the reasoning"
+        )
         assert node.answer == ("" if whole else node.text.rpartition("</think>")[2].lstrip("\n"))
     assert from_json(to_json(tree)) == tree
 
@@ -404,9 +423,13 @@ def test_a_context_is_full_by_what_later_prompts_show(server: EnvServer, tmp_pat
         for keeps in (True, False):
             agent = await thinking_agent(env, tasks, codec, keeps=keeps)
             start, _ = await agent.start(tasks[0], 0)
-            agent = replace(agent, policy=Idle(codec, tasks), max_model_len=len(start.prompt_ids) + agent.sampling.max_tokens + 500)
+            agent = replace(
+                agent, policy=Idle(codec, tasks), max_model_len=len(start.prompt_ids) + agent.sampling.max_tokens + 500
+            )
             folder = tmp_path / str(keeps)
-            await run_job(job(folder, tasks[:1], work=Grow(Sample(1, 30)), sampling=agent.sampling), agent, StageProgress())
+            await run_job(
+                job(folder, tasks[:1], work=Grow(Sample(1, 30)), sampling=agent.sampling), agent, StageProgress()
+            )
             found[keeps] = Forest(folder).read(tasks[0].key)
         return found
 
@@ -434,15 +457,21 @@ class Saying:
         return PolicyStats()
 
 
-def test_how_actions_came_out_and_what_an_answer_is_worth_are_in_the_tree_and_in_what_is_made_of_it(tmp_path: Path) -> None:
+def test_how_actions_came_out_and_what_an_answer_is_worth_are_in_the_tree_and_in_what_is_made_of_it(
+    tmp_path: Path,
+) -> None:
     async def scenario(url: str) -> None:
         env = EnvClient([url], TOKEN, timeout_s=10, retries=2)
         try:
             tasks = await env.tasks(TaskSelection(split="train", limit=1))
-            agent = replace(await sloppy_agent(env, []), policy=Saying("add 50", "status empty", "status limit", "grade 0.75"))
+            agent = replace(
+                await sloppy_agent(env, []), policy=Saying("add 50", "status empty", "status limit", "grade 0.75")
+            )
             for folder, policy in (("whole", agent.policy), ("wordless", Saying("add 50", "end"))):
                 await run_job(
-                    job(tmp_path / folder, tasks, work=Grow(Sample(1, max_steps=9))), replace(agent, policy=policy), StageProgress()
+                    job(tmp_path / folder, tasks, work=Grow(Sample(1, max_steps=9))),
+                    replace(agent, policy=policy),
+                    StageProgress(),
                 )
         finally:
             await env.aclose()
@@ -516,7 +545,8 @@ def test_demonstrations_are_the_experts_successes(server: EnvServer, tmp_path: P
 
 
 def test_trajectories_of_a_file_are_played(server: EnvServer, tmp_path: Path) -> None:
-    """What the environment's expert does, exported, read and played again, is the same demonstration; a poor one is no success."""
+    """What the environment's expert does, exported, read and played again, is the same demonstration; a poor one is no
+    success."""
     file = tmp_path / "demos.jsonl"
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
@@ -548,7 +578,9 @@ def test_revisions_are_executed_and_pay(server: EnvServer, tmp_path: Path, judge
     judged = kept = 0
     for tree in Forest(tmp_path / "revised"):
         before = searched.read(tree.task.key)
-        assert [n.text for n in tree.nodes[: len(before.nodes)]] == [n.text for n in before.nodes], "the searched tree stays as it was"
+        assert [n.text for n in tree.nodes[: len(before.nodes)]] == [n.text for n in before.nodes], (
+            "the searched tree stays as it was"
+        )
         judged += tree.cost.judge_calls
         assert sum(n.verdict is not None for n in tree.nodes) >= tree.cost.judge_calls, "a step is judged once"
         for revision in tree.revisions:
@@ -579,7 +611,11 @@ def test_recovery_starts_from_the_same_bad_beginnings(server: EnvServer, tmp_pat
 
     play(server, scenario)
     assert work.kind == "recover", "the seeds of its trees come from it"
-    failed, weak, strong = Forest(tmp_path / "failed"), list(Forest(tmp_path / "weak")), list(Forest(tmp_path / "strong"))
+    failed, weak, strong = (
+        Forest(tmp_path / "failed"),
+        list(Forest(tmp_path / "weak")),
+        list(Forest(tmp_path / "strong")),
+    )
     assert strong
     for a, b in zip(weak, strong, strict=True):
         prefix = [n.text for n in a.nodes if n.origin is Origin.PREFIX]

@@ -19,7 +19,12 @@ def grown() -> Tree:
     for parent, origin in ((0, Origin.POLICY), (1, Origin.EXPERT), (2, Origin.POLICY)):
         node = tree.nodes[parent]
         made: Any = type(node)(
-            id=parent + 1, parent=parent, depth=parent + 1, origin=origin, token_ids=tuple(range(10)), bridge_ids=tuple(range(7))
+            id=parent + 1,
+            parent=parent,
+            depth=parent + 1,
+            origin=origin,
+            token_ids=tuple(range(10)),
+            bridge_ids=tuple(range(7)),
         )
         tree.nodes.append(made)
     return tree
@@ -46,7 +51,10 @@ def test_what_stood_after_reasoning_that_is_left_out_is_computed_anew() -> None:
 
 
 def values(meter: Meter, policy: Any = None) -> dict[tuple[str, ...], float]:
-    return {(sample.metric.name.removeprefix("agentr_"), *sample.labels.values()): sample.value for sample in meter.samples(policy, 0.25)}
+    return {
+        (sample.metric.name.removeprefix("agentr_"), *sample.labels.values()): sample.value
+        for sample in meter.samples(policy, 0.25)
+    }
 
 
 def test_turns_are_counted_with_what_was_computed_again() -> None:
@@ -57,7 +65,11 @@ def test_turns_are_counted_with_what_was_computed_again() -> None:
     meter.turns(tree, 1, Cost(), 0.0, 5.0)  # an expert's turn draws nothing
     said = values(meter)
     assert said["expansions_total",] == 2
-    assert said["tokens_total", "prefilled"] == 72 and said["tokens_total", "cached"] == 128 and said["tokens_total", "generated"] == 18
+    assert (
+        said["tokens_total", "prefilled"] == 72
+        and said["tokens_total", "cached"] == 128
+        and said["tokens_total", "generated"] == 18
+    )
     assert said["prefilled_again_tokens_total",] == 36, "all of the second call's, nothing of the first's"
     assert said["policy_seconds_bucket_total", "1.0"] == 0 and said["policy_seconds_bucket_total", "3.0"] == 2
     assert said["environment_seconds_bucket_total", "+Inf"] == 2

@@ -1,4 +1,5 @@
-"""What a judge is asked, and which revisions pay, with a counter that pays what it stands at: each figure can be checked by hand."""
+"""What a judge is asked, and which revisions pay, with a counter that pays what it stands at: each figure can be
+checked by hand."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ class Judge:
 
     def steps(self) -> list[str]:
         """The actions that were judged."""
-        return [request.messages[0].content.partition("Step to judge:\nAction: ")[2].partition("\n")[0] for request in self.asked]
+        return [
+            request.messages[0].content.partition("Step to judge:\nAction: ")[2].partition("\n")[0]
+            for request in self.asked
+        ]
 
 
 def with_agent(judge: Judge, work: Callable[[Agent, Tree, Sessions], Awaitable[T]]) -> T:
@@ -94,7 +98,9 @@ async def played(agent: Agent, tree: Tree, sessions: Sessions, *actions: str, at
 
 
 @pytest.mark.parametrize(
-    ("whole_path", "judged"), [(False, ["add 2", "add 3"]), (True, ["add 1", "add 2", "add 3"])], ids=["ours", "the original"]
+    ("whole_path", "judged"),
+    [(False, ["add 2", "add 3"]), (True, ["add 1", "add 2", "add 3"])],
+    ids=["ours", "the original"],
 )
 def test_steps_are_judged_from_where_the_paths_part_or_from_the_first_on(whole_path: bool, judged: list[str]) -> None:
     judge = Judge("add 3")
@@ -102,7 +108,9 @@ def test_steps_are_judged_from_where_the_paths_part_or_from_the_first_on(whole_p
     async def work(agent: Agent, tree: Tree, sessions: Sessions) -> tuple[int, int]:
         bad = await played(agent, tree, sessions, "add 1", "add 2", "add 3", "add 4")
         good = await played(agent, tree, sessions, "add 50", at=1)
-        found = await find_transition(tree, Pair(bad, good, 1), agent, ReviseConfig(judge_shared_prefix=whole_path), 0.2)
+        found = await find_transition(
+            tree, Pair(bad, good, 1), agent, ReviseConfig(judge_shared_prefix=whole_path), 0.2
+        )
         assert found is not None
         return found.id, tree.cost.judge_calls
 
@@ -142,8 +150,14 @@ def test_a_revision_pays_if_it_earns_what_the_good_path_does(detour: str, earned
         revision = splice(tree, pair, tree.nodes[bad - 1], config)
         await execute(tree, pair, revision, agent, sessions, config, max_depth=9)
         made = tree.nodes[-2:]
-        assert [node.action for node in made] == ["add 80", "end"] and {node.origin for node in made} == {Origin.REVISION}
-        assert made[0].parent == revision.transition and revision.reflection in made[0].text and revision.reflection not in made[1].text
+        assert [node.action for node in made] == ["add 80", "end"] and {node.origin for node in made} == {
+            Origin.REVISION
+        }
+        assert (
+            made[0].parent == revision.transition
+            and revision.reflection in made[0].text
+            and revision.reflection not in made[1].text
+        )
         return revision, made[-1].reward
 
     revision, reward = with_agent(Judge(), work)
@@ -162,10 +176,15 @@ def reasoner(*bad: str, thought: str) -> Judge:
 
 @pytest.mark.parametrize(
     ("thought", "rating", "reason", "malformed"),
-    [("<think>\nJudgement: Good?\n</think>\n\nIt is far. ", Rating.BAD, "It is far.", 0), ("<think>\nIs it? ", Rating.UNCERTAIN, "", 1)],
+    [
+        ("<think>\nJudgement: Good?\n</think>\n\nIt is far. ", Rating.BAD, "It is far.", 0),
+        ("<think>\nIs it? ", Rating.UNCERTAIN, "", 1),
+    ],
     ids=["closed", "open"],
 )
-def test_a_verdict_is_read_from_what_follows_the_reasoning(thought: str, rating: Rating, reason: str, malformed: int) -> None:
+def test_a_verdict_is_read_from_what_follows_the_reasoning(
+    thought: str, rating: Rating, reason: str, malformed: int
+) -> None:
     async def work(agent: Agent, tree: Tree, sessions: Sessions) -> tuple[Verdict | None, int]:
         last = await played(agent, tree, sessions, "add 3")
         await find_transition(tree, Pair(last, last, 0), agent, ReviseConfig(), 0.2)

@@ -36,7 +36,11 @@ def stages(server: EnvServer, tmp_path_factory: pytest.TempPathFactory) -> tuple
         source, work = Forest(held_out.folder), Shorten(max_steps=STEPS)
         source.seal(stage={}, progress={})
         chosen = tuple(work.tasks([], source))
-        await run_job(replace(held_out, folder=root / "shortened", work=work, tasks=chosen, source=source.folder), agent, StageProgress())
+        await run_job(
+            replace(held_out, folder=root / "shortened", work=work, tasks=chosen, source=source.folder),
+            agent,
+            StageProgress(),
+        )
         return list(source), list(Forest(root / "shortened"))
 
     return play(server, scenario, limit=12)
@@ -44,11 +48,16 @@ def stages(server: EnvServer, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 def needed(episode: Episode) -> bool:
     """Whether the episode earns less without any one of its turns but the last."""
-    actions = [[n.action for at, n in enumerate(episode.path) if at != left_out and n.action] for left_out in range(len(episode.path) - 1)]
+    actions = [
+        [n.action for at, n in enumerate(episode.path) if at != left_out and n.action]
+        for left_out in range(len(episode.path) - 1)
+    ]
     return all(reward_of(episode.tree.task, one) < episode.earned for one in actions)
 
 
-def test_an_episode_is_concise_if_the_environment_can_do_without_none_of_its_turns(stages: tuple[list[Tree], list[Tree]]) -> None:
+def test_an_episode_is_concise_if_the_environment_can_do_without_none_of_its_turns(
+    stages: tuple[list[Tree], list[Tree]],
+) -> None:
     played, shortened = stages
     by_hand = {tree.task.key: [needed(e) for e in episodes(tree) if e.succeeded] for tree in played if tree.successes()}
     assert {tree.task.key for tree in shortened} == set(by_hand) != {tree.task.key for tree in played}

@@ -1,4 +1,5 @@
-"""Operators that ask a teacher, against a real environment server: what is asked, what becomes of answers of any kind, and what is kept."""
+"""Operators that ask a teacher, against a real environment server: what is asked, what becomes of answers of any kind,
+and what is kept."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ from tests.trees import add, child, new_tree
 
 STEPS = 8
 ASKING = EvolveConfig(
-    evolutions=2, right=["drop_redundant", "refine_redundant", "rewrite_thoughts"], wrong=["correct_flawed", "correct_step"]
+    evolutions=2,
+    right=["drop_redundant", "refine_redundant", "rewrite_thoughts"],
+    wrong=["correct_flawed", "correct_step"],
 )
 
 #: Gives a teacher's answer to a question; may raise.
@@ -74,17 +77,27 @@ def wise(question: str) -> str:
     return f"Step: 1\nAnalysis: because.\nCorrected Step: {ReAct().compose('I look first', 'inventory')}"
 
 
-def taught(server: EnvServer, tmp_path: Path, answer: Answer, config: EvolveConfig = ASKING) -> tuple[list[Tree], list[str]]:
+def taught(
+    server: EnvServer, tmp_path: Path, answer: Answer, config: EvolveConfig = ASKING
+) -> tuple[list[Tree], list[str]]:
     """Evolved trees, and the questions that were asked."""
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[list[Tree], list[str]]:
         agent = await sloppy_agent(env, tasks)
-        plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
+        plain = TreeJob(
+            folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS))
+        )
         if not Forest(plain.folder).sealed:
             await run_job(plain, agent, StageProgress())
             Forest(plain.folder).seal(stage={}, progress={})
         policy = Taught(agent.policy, answer)
-        job = replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder, limits=Limits(infra_retries=0))
+        job = replace(
+            plain,
+            folder=tmp_path / "evolve",
+            work=Evolve(config, STEPS),
+            source=plain.folder,
+            limits=Limits(infra_retries=0),
+        )
         await run_job(job, replace(agent, policy=policy), StageProgress())
         return list(Forest(job.folder)), policy.questions
 
@@ -115,10 +128,14 @@ def test_a_rewritten_thought_leaves_every_action_and_every_answer_as_it_was(tree
     for tree, made in uses(trees, "rewrite_thoughts"):
         before, after = tree.path(made.parent), tree.path(made.end)
         assert made.end > 0 and [n.action for n in after] == [n.action for n in before]
-        assert [n.observation for n in after] == [n.observation for n in before] and tree.nodes[made.end].reward == before[-1].reward
+        assert [n.observation for n in after] == [n.observation for n in before] and tree.nodes[
+            made.end
+        ].reward == before[-1].reward
         for old, new in zip(before, after, strict=True):
             assert new.text.partition("Action:")[2] == old.text.partition("Action:")[2]
-            assert ("all right" in new.text) == ("Action:" in old.text), "case and words are the teacher's, white space is not"
+            assert ("all right" in new.text) == ("Action:" in old.text), (
+                "case and words are the teacher's, white space is not"
+            )
 
 
 def test_execution_and_teacher_are_compared(trees: list[Tree]) -> None:
@@ -153,24 +170,35 @@ def test_what_a_teacher_may_say(answer: str, reason: str, server: EnvServer, tmp
         assert len(tree.nodes) == made.parent + 1, "nothing is left of what came to nothing"
 
 
-@pytest.mark.parametrize("mark", ["</think>", "<think>", "<result>x</result>", "</python>", "<search>q", "<answer>2</answer>", "</THINK>"])
+@pytest.mark.parametrize(
+    "mark", ["</think>", "<think>", "<result>x</result>", "</python>", "<search>q", "<answer>2</answer>", "</THINK>"]
+)
 def test_a_thought_with_a_tag_is_no_thought(mark: str) -> None:
-    """Some of these would be read all the same; the original calls an episode with one not well formed, and nothing of it is learnt."""
+    """Some of these would be read all the same; the original calls an episode with one not well formed, and nothing of
+    it is learnt."""
     turn = "<think>long</think>\n<python>1</python>"
     assert rewritten(FORMATS["tags"], turn, "long", f"so {mark} on") is None
     assert rewritten(FORMATS["tags"], turn, "long", " so \n on ") == "<think>so on</think>\n<python>1</python>"
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(new=st.lists(st.sampled_from(["Action:", "Thought:", "Answer:", "End Action", "<think>", "\n", " ", "a", ".", "```"])).map("".join))
+@given(
+    new=st.lists(
+        st.sampled_from(["Action:", "Thought:", "Answer:", "End Action", "<think>", "\n", " ", "a", ".", "```"])
+    ).map("".join)
+)
 def test_a_rewritten_turn_is_read_back_with_its_action_and_the_new_thought(new: str) -> None:
     for name, action in (("react", "go"), ("codeact", "python: 1"), ("tags", "python: 1")):
         turn = FORMATS[name].compose("long", action)
         again = rewritten(FORMATS[name], turn, "long", new)
-        assert again is None or FORMATS[name].parse(again) == replace(FORMATS[name].parse(turn), thought=" ".join(new.split()))
+        assert again is None or FORMATS[name].parse(again) == replace(
+            FORMATS[name].parse(turn), thought=" ".join(new.split())
+        )
 
 
-def test_what_holds_a_mark_comes_to_nothing_with_its_reason(server: EnvServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_holds_a_mark_comes_to_nothing_with_its_reason(
+    server: EnvServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("agentr.collect.teacher_operators.rewritten", lambda *_: None)
     config = replace(ASKING, right=["rewrite_thoughts"], wrong=["correct_step"], evolutions=1)
     found, _ = taught(server, tmp_path, wise, config)
@@ -187,7 +215,9 @@ def test_a_teacher_that_reasons_is_taken_by_what_follows(closed: bool, server: E
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> list[Tree]:
         agent = await thinking_agent(env, tasks, codec_of("Qwen 3"), keeps=False)
-        plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
+        plain = TreeJob(
+            folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS))
+        )
         plain = replace(plain, sampling=agent.sampling)
         await run_job(plain, agent, StageProgress())
         asking = replace(plain, folder=tmp_path / "evolve", work=Evolve(ASKING, STEPS), source=plain.folder)
@@ -217,7 +247,10 @@ def test_a_teacher_that_is_gone(error: Exception, server: EnvServer, tmp_path: P
         raise error
 
     found, _ = taught(server, tmp_path, gone)
-    assert all(made.end == -1 and "did not answer" in made.reason for _, made in uses(found, "refine_redundant", "correct_step"))
+    assert all(
+        made.end == -1 and "did not answer" in made.reason
+        for _, made in uses(found, "refine_redundant", "correct_step")
+    )
     assert sum(tree.events.get("teacher_silent", 0) for tree in found) > 0
     assert any(made.end >= 0 for _, made in uses(found, "drop_redundant", "correct_flawed"))
     (tmp_path / "required").mkdir()
@@ -284,10 +317,14 @@ def test_a_teacher_behind_an_api(server: EnvServer, tmp_path: Path, monkeypatch:
 
             tasks = await env.tasks(TaskSelection(split="train", where={"depth": [1, 2]}, limit=4))
             agent = await sloppy_agent(env, tasks)
-            plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
+            plain = TreeJob(
+                folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS))
+            )
             await run_job(plain, agent, StageProgress())
             await run_job(
-                replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder), agent, StageProgress()
+                replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder),
+                agent,
+                StageProgress(),
             )
             return list(Forest(tmp_path / "evolve"))
         finally:
@@ -318,7 +355,9 @@ def judged(server: EnvServer, tmp_path: Path, answer: Answer, config: EvolveConf
 
 def leaves(trees: list[Tree]) -> list[tuple[Tree, Node]]:
     """What was judged: the episodes that operators started from, and those that came of them."""
-    places = [(tree, {place for made in tree.evolutions for place in (made.parent, made.end) if place >= 0}) for tree in trees]
+    places = [
+        (tree, {place for made in tree.evolutions for place in (made.parent, made.end) if place >= 0}) for tree in trees
+    ]
     return [(tree, tree.nodes[place]) for tree, found in places for place in sorted(found)]
 
 
@@ -335,7 +374,9 @@ def test_each_episode_is_judged_once_and_its_verdict_is_kept(server: EnvServer, 
     assert {"good", "bad"} == {node.verdict.rating.value for _, node in leaves(found) if node.verdict}
     for tree, node in leaves(found):
         assert node.verdict is not None and node.verdict.answer in said.values()
-        question = next(q for q in questions if tree.messages[-1].content in q and f"Step {node.depth}:\n{node.text}\n" in q)
+        question = next(
+            q for q in questions if tree.messages[-1].content in q and f"Step {node.depth}:\n{node.text}\n" in q
+        )
         assert f"Step {node.depth + 1}:" not in question
     assert to_json(from_json(to_json(found[0]))) == to_json(found[0])
     assert all(node.verdict is None for tree in found for node in tree.nodes if (tree, node) not in leaves(found))
@@ -350,7 +391,12 @@ def test_a_judge_is_checked_on_episodes_that_are_known_to_be_right_or_wrong(serv
     assert counts["wrong"] == {"good": known.count(False), "uncertain": 0, "bad": 0}
     assert "100 % of the right episodes good, and 100 % of the wrong" in judge_warning(counts)
     able = {"right": {"good": 8, "uncertain": 1, "bad": 1}, "wrong": {"good": 2, "uncertain": 0, "bad": 8}}
-    assert judge_warning(able) == judge_warning({}) == judge_warning({**able, "wrong": dict.fromkeys(able["wrong"], 0)}) == ""
+    assert (
+        judge_warning(able)
+        == judge_warning({})
+        == judge_warning({**able, "wrong": dict.fromkeys(able["wrong"], 0)})
+        == ""
+    )
     mute = judged(server, tmp_path / "mute", lambda question: "I would rather not say.")
     assert sum(tree.events["judge_malformed"] for tree in mute if tree.evolutions) == len(leaves(mute))
     assert count_verdicts(mute, "")["right"]["uncertain"] > 0
@@ -363,7 +409,9 @@ def test_a_judge_that_is_gone_holds_nothing_up_unless_it_is_required(server: Env
     found = judged(server, tmp_path, gone)
     assert all(node.verdict is None for _, node in leaves(found)) and count_verdicts(found, "") == {}
     assert sum(tree.events["judge_silent"] for tree in found if tree.evolutions) >= len(leaves(found))
-    with pytest.raises(RunError, match=r"the judge did not answer: the server is gone\. Or set method\.evolve\.judge\.required=false"):
+    with pytest.raises(
+        RunError, match=r"the judge did not answer: the server is gone\. Or set method\.evolve\.judge\.required=false"
+    ):
         judged(server, tmp_path / "required", gone, replace(JUDGED, judge=AdvisorConfig(who=Who.policy, required=True)))
 
 
@@ -371,7 +419,10 @@ def test_what_the_judge_finds_bad_can_be_left_out() -> None:
     tree = new_tree()
     for name, rating in (("a", Rating.BAD), ("b", Rating.GOOD), ("c", None)):
         add(tree, 0, child(name, 1.0, Outcome.SUCCESS)).verdict = Verdict(rating) if rating else None
-    kept = {judged: list(evolved_rows(tree, FilterConfig(judged=judged), 1.0, "", Targets(invalid=True))) for judged in (False, True)}
+    kept = {
+        judged: list(evolved_rows(tree, FilterConfig(judged=judged), 1.0, "", Targets(invalid=True)))
+        for judged in (False, True)
+    }
     assert [isinstance(row, Row) for row in kept[False]] == [True, True, True]
     assert [row.reason if isinstance(row, Dropped) else row.provenance.nodes for row in kept[True]] == [
         "episode that the judge finds bad",

@@ -1,4 +1,5 @@
-"""Episodes by tool calls, from the opening to the row: real servers, the families' templates, a policy that follows the expert's plan."""
+"""Episodes by tool calls, from the opening to the row: real servers, the families' templates, a policy that follows the
+expert's plan."""
 
 from __future__ import annotations
 
@@ -42,13 +43,17 @@ from tests.players import OPTIONS
 from tests.policy.test_tools import calls_of, tooled
 from tests.trees import codec as plain_codec
 
-CONFIG = Config(model=ModelConfig(max_model_len=1 << 16), prompt=PromptConfig(examples=1), turns=TurnsConfig(format=TurnFormat.tool_calls))
+CONFIG = Config(
+    model=ModelConfig(max_model_len=1 << 16),
+    prompt=PromptConfig(examples=1),
+    turns=TurnsConfig(format=TurnFormat.tool_calls),
+)
 FAMILIES = ("Qwen 2.5", "Llama 3.1", "Mistral 7B 0.3")
 
 
 class Planner:
-    """Follows the expert's plan with some probability, and forgets to call a tool now and then. Its texts are an engine's: without special
-    tokens."""
+    """Follows the expert's plan with some probability, and forgets to call a tool now and then.
+    Its texts are an engine's: without special tokens."""
 
     def __init__(self, codec: ChatCodec, tasks: Sequence[Task]) -> None:
         self.codec = codec
@@ -71,10 +76,14 @@ class Planner:
         action = plan[0] if plan and rng.random() < 0.7 else "inventory"
         text = "I forgot to call." if rng.random() < 0.25 else calls.compose("I go on.", action)
         ids = tuple(self.codec.turn(text))
-        return Completion(self.codec.tokenizer.decode(ids, skip_special_tokens=True), ids, (-0.25,) * len(ids), FinishReason.STOP)
+        return Completion(
+            self.codec.tokenizer.decode(ids, skip_special_tokens=True), ids, (-0.25,) * len(ids), FinishReason.STOP
+        )
 
 
-def grown(url: str, token: str, family: str, folder: Path, work: Work, selection: TaskSelection) -> tuple[Agent, list[Tree]]:
+def grown(
+    url: str, token: str, family: str, folder: Path, work: Work, selection: TaskSelection
+) -> tuple[Agent, list[Tree]]:
     async def main() -> Agent:
         env = EnvClient([url], token, timeout_s=20, retries=2)
         try:
@@ -82,7 +91,9 @@ def grown(url: str, token: str, family: str, folder: Path, work: Work, selection
             agent = Agent.of(AgentSettings.of(CONFIG), NoPolicy(), env, tooled(family).plain, spec)
             agent = replace(agent, policy=Planner(agent.codec, tasks if spec.name == "textcraft" else ()))
             sampling = SamplingConfig(max_tokens=128)
-            job = TreeJob(folder=folder, tasks=tuple(tasks), seed=3, policy="p", work=work, sampling=sampling, limits=Limits())
+            job = TreeJob(
+                folder=folder, tasks=tuple(tasks), seed=3, policy="p", work=work, sampling=sampling, limits=Limits()
+            )
             await run_job(job, agent, StageProgress())
             return agent
         finally:
@@ -102,9 +113,13 @@ def marked(codec: ChatCodec, row: Row) -> str:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_search_by_tool_calls_makes_rows_that_train_on_the_calls_alone(server: EnvServer, tmp_path: Path, family: str) -> None:
+def test_a_search_by_tool_calls_makes_rows_that_train_on_the_calls_alone(
+    server: EnvServer, tmp_path: Path, family: str
+) -> None:
     selection = TaskSelection(split="train", where={"depth": [1]}, limit=2)
-    agent, trees = grown(server.url(), "secret", family, tmp_path, Grow(UCT(UCTConfig(iterations=6, max_depth=8, width=2))), selection)
+    agent, trees = grown(
+        server.url(), "secret", family, tmp_path, Grow(UCT(UCTConfig(iterations=6, max_depth=8, width=2))), selection
+    )
     codec = agent.codec
     assert calls_of(codec) is agent.format
     told = {n.observation for tree in trees for n in tree.nodes[1:] if not n.action}
@@ -118,7 +133,9 @@ def test_a_search_by_tool_calls_makes_rows_that_train_on_the_calls_alone(server:
         turns = [p for p in passages if p.message.role == "assistant" and any(row.loss_mask[p.start : p.end])]
         assert turns and all(f"⟦{p.message.content}" in text.replace("⟦ ", "⟦") for p in turns)
         assert {p.message.role for p in passages} >= {"tool"}
-        assert not any(any(row.loss_mask[p.start : p.end]) for p in passages if p.message.role in ("tool", "user", "system"))
+        assert not any(
+            any(row.loss_mask[p.start : p.end]) for p in passages if p.message.role in ("tool", "user", "system")
+        )
         assert not spoken_row(row, ConversationReader(codec)).respelled
 
 
@@ -128,7 +145,9 @@ def test_worked_examples_and_demonstrations_are_written_as_calls(tmp_path: Path)
     system, acknowledged, *example, asked = tree.messages
     assert "<search>" not in system.content and acknowledged.role == "assistant" and asked.role == "user"
     assert [m.role for m in example] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
-    assert example[1].content.endswith('<tool_call>\n{"name": "search", "arguments": {"query": "The Velvet Orchard"}}\n</tool_call>')
+    assert example[1].content.endswith(
+        '<tool_call>\n{"name": "search", "arguments": {"query": "The Velvet Orchard"}}\n</tool_call>'
+    )
     opening = agent.codec.decode(tree.prompt_ids, special=True)
     assert opening.count("<tool_response>") == 2 and '{"type": "function", "function": {"name": "search"' in opening
     assert tree.successes() and {n.action.partition(":")[0] for n in tree.nodes[1:]} == {"search", "answer"}
@@ -143,7 +162,9 @@ def test_trajectories_in_the_environments_own_format_are_played_as_calls(server:
     work = Demonstrate({played.task.id: tuple(turns)})
     agent, (again,) = grown(server.url(), "secret", "Qwen 2.5", tmp_path / "b", work, selection)
     assert again.successes() and [n.action for n in again.nodes] == [n.action for n in played.nodes]
-    assert [n.text for n in again.nodes[1:-1]] == [calls_of(agent.codec).compose("I go on.", n.action) for n in played.nodes[1:-1]]
+    assert [n.text for n in again.nodes[1:-1]] == [
+        calls_of(agent.codec).compose("I go on.", n.action) for n in played.nodes[1:-1]
+    ]
 
 
 def test_a_judge_is_asked_without_tools(server: EnvServer, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The JSON schema by which editors check a configuration: it takes what is shipped, and refuses what loading refuses."""
+"""The JSON schema by which editors check a configuration: it takes what is shipped, and refuses what loading
+refuses."""
 
 from __future__ import annotations
 
@@ -82,13 +83,17 @@ def test_every_key_misspelt_is_refused(validator: jsonschema.Draft202012Validato
     assert tried > 2000
 
 
-def test_wrong_values_that_loading_refuses_are_refused(validator: jsonschema.Draft202012Validator, tmp_path: Path) -> None:
+def test_wrong_values_that_loading_refuses_are_refused(
+    validator: jsonschema.Draft202012Validator, tmp_path: Path
+) -> None:
     """Of each method's keys some, by chance, get a value of another kind or out of every range."""
     rng, refused, taken = random.Random(0), 0, []
     all_data = dict(every())
     while refused < 200:
         name = rng.choice(list(all_data))
-        keys = [path for path in leaves(all_data[name]) if path[-1] != "type" and all(isinstance(key, str) for key in path)]
+        keys = [
+            path for path in leaves(all_data[name]) if path[-1] != "type" and all(isinstance(key, str) for key in path)
+        ]
         path = rng.choice([path for path in keys if not isinstance(within(all_data[name], path), dict)])
         value = rng.choice([-7, 1.5, "no such value", True, [3], {"a": 1}, None])
         data: dict[str, Any] = {"method": {"type": name}}

@@ -1,4 +1,5 @@
-"""Makes the data on docs/a_turn.md: a real server, a real tokenizer and a scripted policy grow one tree, and each stop is shown.
+"""Makes the data on docs/a_turn.md: a real server, a real tokenizer and a scripted policy grow one tree, and each stop
+is shown.
 
 ``python -m tests.docs.a_turn`` writes the page anew.
 """
@@ -94,7 +95,9 @@ class Watched(Transport):
         super().__init__(token, timeout_s, stats)
         self.seen = seen
 
-    async def exchange(self, method: str, url: str, path: str, *, timeout_s: float | None = None, **content: Any) -> tuple[int, bytes]:
+    async def exchange(
+        self, method: str, url: str, path: str, *, timeout_s: float | None = None, **content: Any
+    ) -> tuple[int, bytes]:
         status, answer = await super().exchange(method, url, path, timeout_s=timeout_s, **content)
         self.seen.wire.append((f"{method} {path}", content.get("data", ""), answer.decode()))
         return status, answer
@@ -107,7 +110,8 @@ async def play(url: str, codec: ChatCodec, forest: GrowingForest, seen: Seen) ->
     config.collect.sampling = SamplingConfig(max_tokens=48)
     try:
         agent = replace(
-            Agent.of(AgentSettings.of(config), Script(codec, seen), env, codec, await env.spec()), policy_name="rounds/00/train"
+            Agent.of(AgentSettings.of(config), Script(codec, seen), env, codec, await env.spec()),
+            policy_name="rounds/00/train",
         )
         session = await env.open(TASK)
         seen.observations = [session.last, (await session.expand([GET]))[0].last]
@@ -148,10 +152,16 @@ def snippets() -> dict[str, str]:
         "observation": shown(seen.observations[1]),
         "bridge": tokens(codec, first.bridge_ids),
         "child": shown(children[0]),
-        "told": "\n".join("None" if n is None else f"Node(id={n.id}, action={n.action!r}, valid={n.valid}, ...)" for n in added),
+        "told": "\n".join(
+            "None" if n is None else f"Node(id={n.id}, action={n.action!r}, valid={n.valid}, ...)" for n in added
+        ),
         "next prompt": codec.decode(seen.requests[1].prompt_ids, special=True),
-        "journal": data({"expansion": line["expansion"], "children": [line["children"][0], ...], "counts": line["counts"]}),
-        "tree": data(stored | {"messages": [...], "nodes": [{f: n[f] for f in fields} | {"...": ...} for n in stored["nodes"]]}),
+        "journal": data(
+            {"expansion": line["expansion"], "children": [line["children"][0], ...], "counts": line["counts"]}
+        ),
+        "tree": data(
+            stored | {"messages": [...], "nodes": [{f: n[f] for f in fields} | {"...": ...} for n in stored["nodes"]]}
+        ),
         "node": data(stored["nodes"][1]),
         "row": marked(codec, row),
         "parquet": "\n".join(f"{f.name:11}{f.type!s:24}{shown(table[f.name][0].as_py())}" for f in table.schema),
@@ -186,7 +196,11 @@ def data(value: Any, indent: str = "") -> str:
         return repr(Ids(value))
     deeper = f"{indent}  "
     if isinstance(value, dict):
-        opening, pieces, closing = "{", [f"{json.dumps(k)}: {data(v, deeper)}" if k != "..." else k for k, v in value.items()], "}"
+        opening, pieces, closing = (
+            "{",
+            [f"{json.dumps(k)}: {data(v, deeper)}" if k != "..." else k for k, v in value.items()],
+            "}",
+        )
     else:
         opening, pieces, closing = "[", [data(v, deeper) for v in value], "]"
     line = f"{opening}{', '.join(pieces)}{closing}"

@@ -1,4 +1,5 @@
-"""Makes the parts of docs/architecture.md that stand in the code: the picture of the packages, and the signatures of the seams.
+"""Makes the parts of docs/architecture.md that stand in the code: the picture of the packages, and the signatures of
+the seams.
 
 ``python -m tests.docs.architecture`` writes the page anew.
 """
@@ -30,7 +31,8 @@ def make(name: str) -> str:
 
 
 def imports() -> Graph:
-    """Returns which boxes each box imports: the packages of agentr, its command line, its words, and the environment servers."""
+    """Returns which boxes each box imports: the packages of agentr, its command line, its words, and the environment
+    servers."""
     found: Graph = defaultdict(set)
     for path in sorted((ROOT / "agentr").glob("*/**/*.py")) + sorted((ROOT / "agentr").glob("[!_]*.py")):
         own = box(".".join(path.relative_to(ROOT).with_suffix("").parts))

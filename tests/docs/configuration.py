@@ -22,18 +22,24 @@ _HEAD = """\
 
 Made from `agentr/config/` and `agentr/methods/` by `python -m tests.docs.configuration`.
 
-- A configuration is YAML with these sections. Six layers lie over each other, and later values win: the defaults below, the preset that
-  `method.preset` names, files (`include: [file]` merges others first), the set of values that `cluster: NAME` names, the command line
+- A configuration is YAML with these sections. Six layers lie over each other, and later values win: the defaults \
+below, the preset that
+  `method.preset` names, files (`include: [file]` merges others first), the set of values that `cluster: NAME` names, \
+the command line
   (`section.key=value`; one of an element of a list as `train[0].steps=10`), and what `from_round` changes in a round.
   `agentr run --dry-run --origins` shows which of them a value is from.
 - `agentr config schema` prints a JSON schema, by which editors complete and check a file whose first line is
   `# yaml-language-server: $schema=schema.json`. Each file in `configs/` has such a line.
-- Several roles may ask the same API: the section `endpoints` describes it once, by a name of yours, and `openai: NAME` stands in the
+- Several roles may ask the same API: the section `endpoints` describes it once, by a name of yours, and `openai: \
+NAME` stands in the
   roles.
-- `method.type` names the method; each method has keys of its own in the section `method`. A file that serves several methods (a base of
+- `method.type` names the method; each method has keys of its own in the section `method`. A file that serves several \
+methods (a base of
   `agentr compare`) gives their values in the section `methods`, by type: only those of the method that runs are used.
-- Everything is checked when a configuration is read: unknown keys, keys of another method, wrong types, numbers out of range, values
-  that contradict each other, environments, options, splits, files and models that do not exist. All problems are listed at once.
+- Everything is checked when a configuration is read: unknown keys, keys of another method, wrong types, numbers out \
+of range, values
+  that contradict each other, environments, options, splits, files and models that do not exist. All problems are \
+listed at once.
 - Keys marked with * may differ when a run is continued; all others say what the run is.
 """
 
@@ -69,7 +75,10 @@ def reference() -> str:
         elif not (isinstance(value, list) and _shared(type(section))):
             parts.append(f"\n## {name}\n\n{_doc(type(section))}\n{_table(name, section)}")
         else:
-            parts.append(f"\n## {name}[i]\n\n{_schema(Config)['properties'][name]['description']} Keys: {_link(type(section))}.\n")
+            parts.append(
+                f"\n## {name}[i]\n\n{_schema(Config)['properties'][name]['description']} Keys: "
+                f"{_link(type(section))}.\n"
+            )
     for cls in sorted(filter(_shared, _uses()), key=lambda cls: _NAMES[cls.__name__]):
         if not issubclass(cls, MethodConfig):
             parts.append(f"\n## {_NAMES[cls.__name__].capitalize()}\n\n{_doc(cls)}\n{_table('', cls())}")
@@ -86,7 +95,9 @@ def undescribed() -> list[str]:
     sections = [*_uses(), *(method.Config for method in methods().values())]
     found = [(cls, name, value) for cls in sections for name, value in _schema(cls)["properties"].items()]
     return [
-        f"{cls.__name__}.{name}" for cls, name, value in found if not (value.get("description") or "$ref" in str(value) or name == "type")
+        f"{cls.__name__}.{name}"
+        for cls, name, value in found
+        if not (value.get("description") or "$ref" in str(value) or name == "type")
     ]
 
 
@@ -149,7 +160,10 @@ def _methods() -> Iterator[str]:
         yield f"\n### {_NAMES[base.__name__].capitalize()}\n\n{of}: {_doc(base)}\n{_table('method', base())}"
     for name, method in methods().items():
         presets = ", ".join(f"`{preset}`" for preset in dict.fromkeys(["default", *method.presets]))
-        yield f"\n### method: {{type: {name}}}\n\n{method.title}. [Its page]({method.page.removeprefix('docs/')}). Presets: {presets}.\n"
+        yield (
+            f"\n### method: {{type: {name}}}\n\n{method.title}. [Its page]({method.page.removeprefix('docs/')}). "
+            f"Presets: {presets}.\n"
+        )
         base = method.Config.__mro__[1]
         if base is not MethodConfig:
             yield f"\nKeys: {_link(base)}, and these.\n"
@@ -172,12 +186,17 @@ def _cell(text: str) -> str:
 
 
 def _rows(section: str, value: Any, prefix: str) -> Iterator[tuple[str, str, str, str, bool]]:
-    """Key, default, values, description and whether it is free, of each key of a section that is not described elsewhere."""
+    """Key, default, values, description and whether it is free, of each key of a section that is not described
+    elsewhere."""
     bases = [base for base in type(value).__mro__[1:] if is_dataclass(base) and _shared(base)]
     above = bases[0]() if bases else None
     for each in fields(value):
         key, default = f"{prefix}{each.name}", getattr(value, each.name)
-        if above is not None and hasattr(above, each.name) and (each.name == "type" or plain(getattr(above, each.name)) == plain(default)):
+        if (
+            above is not None
+            and hasattr(above, each.name)
+            and (each.name == "type" or plain(getattr(above, each.name)) == plain(default))
+        ):
             continue
         schema, listed = (
             _schema(type(value))["properties"][each.name],
@@ -195,7 +214,11 @@ def _rows(section: str, value: Any, prefix: str) -> Iterator[tuple[str, str, str
                 is_free(f"{section}.{key}"),
             )
         elif _shared(type(inner)):
-            other = {name: found for name, found in flatten(plain(inner)) if dict(flatten(plain(type(inner)()))).get(name) != found}
+            other = {
+                name: found
+                for name, found in flatten(plain(inner))
+                if dict(flatten(plain(type(inner)()))).get(name) != found
+            }
             yield name, ", ".join(f"{name}: {found}" for name, found in other.items()), _link(type(inner)), text, False
         else:
             yield from _rows(section, inner, f"{name}.")
@@ -208,15 +231,26 @@ def _values(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         if "enum" in choices:
             texts = choices.get("markdownEnumDescriptions", [""] * len(choices["enum"]))
             return "; ".join(
-                f"`{value}`" + (f": {_cell(text).rstrip('.')}" if text else "") for value, text in zip(choices["enum"], texts, strict=True)
+                f"`{value}`" + (f": {_cell(text).rstrip('.')}" if text else "")
+                for value, text in zip(choices["enum"], texts, strict=True)
             )
         if one.get("type") == "boolean":
             return "true, false"
         number = one.get("items", one) if one.get("type") == "array" else one
         if number.get("type") in ("integer", "number"):
-            words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+            words = {
+                "minimum": "at least",
+                "exclusiveMinimum": "above",
+                "maximum": "at most",
+                "exclusiveMaximum": "below",
+            }
             bounds = [f"{word} {number[bound]:g}" for bound, word in words.items() if bound in number]
-            return ", ".join(["list of numbers" if one is not number else number["type"], *([" and ".join(bounds)] if bounds else [])])
+            return ", ".join(
+                [
+                    "list of numbers" if one is not number else number["type"],
+                    *([" and ".join(bounds)] if bounds else []),
+                ]
+            )
     return ""
 
 

@@ -64,7 +64,10 @@ def _alerts() -> Iterator[str]:
     for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
         for rule in group["rules"]:
             notes = rule["annotations"]
-            yield f"| {rule['alert']} | {rule['labels']['severity']} | {rule.get('for', '')} | {_said(notes['summary'])} | {notes['do']} |"
+            yield (
+                f"| {rule['alert']} | {rule['labels']['severity']} | {rule.get('for', '')} | {_said(notes['summary'])} "
+                f"| {notes['do']} |"
+            )
 
 
 def _said(summary: str) -> str:

@@ -23,4 +23,6 @@ def refreshed(page: Path, make: Callable[[str], str]) -> str:
     Args:
         make: Makes the part of a name.
     """
-    return PART.sub(lambda found: f"{found[1]}{make(found['name']).rstrip()}\n{found[4]}", page.read_text(encoding="utf-8"))
+    return PART.sub(
+        lambda found: f"{found[1]}{make(found['name']).rstrip()}\n{found[4]}", page.read_text(encoding="utf-8")
+    )

@@ -1,8 +1,9 @@
 """Takes the pictures of ``agentr ui``, and writes the page that shows them: ``python -m tests.docs.pictures RUNS``.
 
-RUNS holds a run with revisions (``runs/demo``), and, for the two pages that need them, an online run and a comparison. Every page is taken
-light, dark and as wide as a phone. What a page shows is chosen by rules: the tree with the most executed revisions, the task that the last
-policy won or lost. A page that would scroll sideways, or that breaks, ends the command.
+RUNS holds a run with revisions (``runs/demo``), and, for the two pages that need them, an online run and a comparison.
+Every page is taken light, dark and as wide as a phone. What a page shows is chosen by rules: the tree with the most
+executed revisions, the task that the last policy won or lost. A page that would scroll sideways, or that breaks, ends
+the command.
 """
 
 # pyright: reportMissingImports=false
@@ -44,7 +45,8 @@ SIZES = {
 LOOKED_AT = 60
 INTRODUCTION = """# Every page
 
-Made by `make pictures` from the demo, a run of GRPO and a comparison. What each page is for is in [See a run](see_a_run.md).
+Made by `make pictures` from the demo, a run of GRPO and a comparison. What each page is for is in [See a \
+run](see_a_run.md).
 """
 
 
@@ -80,7 +82,11 @@ def shots(library: Library) -> list[Shot]:
     for name in runs:
         if online := next((line["name"] for line in stages[name] if line["kind"] == "rollouts"), ""):
             about = "Online training step by step: reward, entropy, staleness, groups with and without a signal."
-            found.append(Shot("steps", "Steps of online training", about, f"run/{quote(name, '')}/steps?stage={quote(online, '')}"))
+            found.append(
+                Shot(
+                    "steps", "Steps of online training", about, f"run/{quote(name, '')}/steps?stage={quote(online, '')}"
+                )
+            )
             break
     for name in library.comparisons():
         about = "Methods side by side: paired differences to any baseline, per task, down to the runs."
@@ -98,7 +104,13 @@ def _of_a_run(name: str, run: Run, stages: list[dict[str, Any]]) -> Iterator[Sho
     tree = f"{at}/tree?{stage}&key={quote(key, '')}"
     row = next(row for row in dataset_view(run, data, kind="revision", offset=0, limit=1)["rows"])
     yield Shot("run", "A run", "The claim in words, success with intervals, and what it rests on.", at)
-    yield Shot("time", "Where the time went", "Every stage of a run, how long it took and what it waited for.", at, scroll="#time")
+    yield Shot(
+        "time",
+        "Where the time went",
+        "Every stage of a run, how long it took and what it waited for.",
+        at,
+        scroll="#time",
+    )
     yield Shot("tasks", "Tasks", "Held-out tasks by policy, those won and lost first.", f"{at}/tasks")
     yield Shot(
         "episodes",
@@ -107,9 +119,17 @@ def _of_a_run(name: str, run: Run, stages: list[dict[str, Any]]) -> Iterator[Sho
         f"{at}/episodes?task={quote(_flip(run), '')}",
     )
     yield Shot(
-        "patterns", "Patterns", "What recurs in a policy's episodes: repeated and refused actions, openings of turns.", f"{at}/patterns"
+        "patterns",
+        "Patterns",
+        "What recurs in a policy's episodes: repeated and refused actions, openings of turns.",
+        f"{at}/patterns",
     )
-    yield Shot("forest", "Trees", "The trees of a stage, to sort, filter and search.", f"{at}/forest?{stage}&sort=revisions&down=1")
+    yield Shot(
+        "forest",
+        "Trees",
+        "The trees of a stage, to sort, filter and search.",
+        f"{at}/forest?{stage}&sort=revisions&down=1",
+    )
     for view, about in (
         ("outline", "A tree as an outline, with the turn that is selected beside it."),
         ("graph", "The same tree as a graph: size is visits, colour is mean return."),
@@ -131,12 +151,20 @@ def _of_a_run(name: str, run: Run, stages: list[dict[str, Any]]) -> Iterator[Sho
     about = "A row: learnt tokens are marked, each has its log-probability."
     yield Shot("row", "A row", about, f"{at}/row?stage={quote(data, '')}&index={row['index']}")
     if logs := sorted(run.layout.logs.glob("*.log"), key=lambda path: (path.stat().st_size, path.name)):
-        yield Shot("log", "A log", "What a run wrote down, followed while it grows.", f"{at}/log?name={quote(logs[-1].name, '')}")
+        yield Shot(
+            "log",
+            "A log",
+            "What a run wrote down, followed while it grows.",
+            f"{at}/log?name={quote(logs[-1].name, '')}",
+        )
 
 
 def _tree(run: Run, stage: str) -> tuple[str, int]:
-    """The tree with the most executed revisions, among those with the most pairs, and the first turn judged bad of the first of them."""
-    rows = forest(run, stage, sort="revisions", down=True, search="", only="", step=None, offset=0, limit=LOOKED_AT)["rows"]
+    """The tree with the most executed revisions, among those with the most pairs, and the first turn judged bad of the
+    first of them."""
+    rows = forest(run, stage, sort="revisions", down=True, search="", only="", step=None, offset=0, limit=LOOKED_AT)[
+        "rows"
+    ]
     trees = [tree_view(run, stage, row["key"]) for row in rows]
     best = max(trees, key=lambda tree: (sum(each["end"] >= 0 for each in tree["revisions"]), tree["key"]))
     return best["key"], next(each["transition"] for each in best["revisions"] if each["end"] >= 0)
@@ -189,7 +217,10 @@ def page_of(found: list[Shot]) -> str:
     parts = [INTRODUCTION]
     for shot in found:
         light, dark, phone = (f"![{shot.title}, {form}](images/pages/{shot.name}-{form}.webp)" for form in SIZES)
-        parts.append(f"## {shot.title}\n\n{shot.about}\n\n| light | dark | phone |\n| --- | --- | --- |\n| {light} | {dark} | {phone} |\n")
+        parts.append(
+            f"## {shot.title}\n\n{shot.about}\n\n| light | dark | phone |\n| --- | --- | --- |\n"
+            f"| {light} | {dark} | {phone} |\n"
+        )
     return "\n".join(parts)
 
 

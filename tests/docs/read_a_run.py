@@ -36,7 +36,8 @@ HELD_OUT = [f"door {number}" for number in range(8)]
 
 
 def small(folder: Path, model: Path | None = None) -> Path:
-    """Writes a run of Agent-R with one round: doors to open, a policy that is written down, and trainings that trained nothing.
+    """Writes a run of Agent-R with one round: doors to open, a policy that is written down, and trainings that trained
+    nothing.
 
     Args:
         model: Folder of its model; by default one that holds nothing.

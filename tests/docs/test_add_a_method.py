@@ -1,4 +1,5 @@
-"""The methods on the page `docs/add_a_method.md` work as they stand there: alone, each in a file beside its configuration."""
+"""The methods on the page `docs/add_a_method.md` work as they stand there: alone, each in a file beside its
+configuration."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ SMALL = [
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
     """The first configuration of the page, beside the methods and the other configuration of the page."""
-    files = re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    files = re.findall(
+        r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     assert {name for name, _ in files} == {"best_of_n.py", "best_of_n.yaml", "rloo.py", "rloo.yaml"}
     for name, text in files:
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -62,7 +65,9 @@ def test_the_online_example_compares_as_its_paper_does(example: Path) -> None:
     assert (method.name, method.loss, method.online) == ("rloo", Loss.REINFORCE, True)
     door = tree_of(["open: 1.0", "wait: 0.0", "look: 0.0", "leave: 0.5"])
     episodes = group_of(door).episodes
-    found = advantages(episodes, [episode.earned for episode in episodes], method.config.advantages, method.config.trees)
+    found = advantages(
+        episodes, [episode.earned for episode in episodes], method.config.advantages, method.config.trees
+    )
     assert sorted(turns[0] for turns in found) == pytest.approx([0 - 1.5 / 3, 0 - 1.5 / 3, 0.5 - 1 / 3, 1 - 0.5 / 3])
 
 
@@ -71,10 +76,19 @@ def test_its_work_travels_to_processes_that_cannot_import_it(example: Path) -> N
     source = example.with_name("own.py")
     source.write_text(example.with_name("best_of_n.py").read_text() + "\n\nclass Own(Sample):\n    kind = 'own'\n")
     own = sys.modules[find_method(str(source)).__module__].Own
-    job = TreeJob(folder=example.parent, tasks=(), seed=0, policy="", work=method_of(load(example).method).exploration(1)["collect"])
+    job = TreeJob(
+        folder=example.parent,
+        tasks=(),
+        seed=0,
+        policy="",
+        work=method_of(load(example).method).exploration(1)["collect"],
+    )
     send_by_value()
     sent = ray.cloudpickle.dumps((job, own(3)))
-    code = "import pickle, sys; job, own = pickle.loads(sys.stdin.buffer.read()); print(own.kind, own.episodes, job.work.strategy.episodes)"
+    code = (
+        "import pickle, sys; job, own = pickle.loads(sys.stdin.buffer.read()); print(own.kind, own.episodes, "
+        "job.work.strategy.episodes)"
+    )
     answer = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=False, cwd=ROOT)
     assert answer.stdout.decode().split() == ["own", "3", "6"], answer.stderr.decode()
     assert pickle.loads(sent)[0] == job
@@ -92,7 +106,14 @@ def test_a_file_without_a_method_is_named(tmp_path: Path) -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(900)
 def test_it_is_compared_with_a_method_that_ships(example: Path, tmp_path: Path) -> None:
-    arguments = ["configs/compare/sft.yaml", str(example), "--base", "configs/compare/tasks/textcraft.yaml", "--out", str(tmp_path / "out")]
+    arguments = [
+        "configs/compare/sft.yaml",
+        str(example),
+        "--base",
+        "configs/compare/tasks/textcraft.yaml",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     command = [sys.executable, "-m", "agentr.cli", "compare", *arguments, *SMALL]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=840)
@@ -112,7 +133,15 @@ def test_the_online_example_trains(example: Path, tmp_path: Path) -> None:
     text = example.with_name("rloo.yaml").read_text()
     example.with_name("rloo.yaml").write_text(f"include: [{ROOT / 'configs/compare/tasks/textcraft.yaml'}]\n{text}")
     small = [word for word in SMALL if word != "--set" and not word.startswith(("train=", "build."))]
-    command = [sys.executable, "-m", "agentr.cli", "run", str(example.with_name("rloo.yaml")), f"run.dir={tmp_path / 'run'}", *small]
+    command = [
+        sys.executable,
+        "-m",
+        "agentr.cli",
+        "run",
+        str(example.with_name("rloo.yaml")),
+        f"run.dir={tmp_path / 'run'}",
+        *small,
+    ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=840)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -48,7 +48,10 @@ def commands(page: Path) -> Iterator[str]:
 
 def _expanded(word: str) -> list[str]:
     parts = re.split(r"\{([\w.,]+,[\w.,]+)\}", word)
-    return ["".join(chosen) for chosen in product(*(part.split(",") if number % 2 else [part] for number, part in enumerate(parts)))]
+    return [
+        "".join(chosen)
+        for chosen in product(*(part.split(",") if number % 2 else [part] for number, part in enumerate(parts)))
+    ]
 
 
 @cache
@@ -74,8 +77,12 @@ def test_commands_have_these_names_and_options(page: Path) -> None:
             assert {word for word in words[1:] if "=" not in word} <= targets, line
             continue
         command, rest = command_of(words)
-        assert rest == ["--help"] or command.name == "envs" or not hasattr(command, "commands"), f"{page.name}: there is no {line!r}"
-        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+        assert rest == ["--help"] or command.name == "envs" or not hasattr(command, "commands"), (
+            f"{page.name}: there is no {line!r}"
+        )
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+            "--help"
+        }
         assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, f"{page.name}: {line}"
         missing = [word for word in rest if word.startswith("configs/") and not (ROOT / word).exists()]
         assert missing == [], f"{page.name}: {line}"
@@ -83,7 +90,8 @@ def test_commands_have_these_names_and_options(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the commands of the pages can be run: configurations, a run, a run with pairs, a file of pairs."""
+    """A folder in which the commands of the pages can be run: configurations, a run, a run with pairs, a file of
+    pairs."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "configs").symlink_to(ROOT / "configs")
     model = folder / "model"
@@ -91,11 +99,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (model / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
     read_a_run.small(folder / "runs/demo", model)
     round_ = round_of(
-        folder / "runs/pairs", ["method.type=eto"], experts=[expert("unlock")], collect=[explored(("wait", 0.0))], model=model
+        folder / "runs/pairs",
+        ["method.type=eto"],
+        experts=[expert("unlock")],
+        collect=[explored(("wait", 0.0))],
+        model=model,
     )
     dataset(round_)
     round_.experiment.store.close()
-    snippets = re.findall(r"```json\n(.*?)```", (ROOT / "docs/your_own_trajectories.md").read_text(encoding="utf-8"), re.DOTALL)
+    snippets = re.findall(
+        r"```json\n(.*?)```", (ROOT / "docs/your_own_trajectories.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     (pairs,) = [snippet for snippet in snippets if '"chosen": [' in snippet]
     (folder / "pairs.json").write_text(pairs, encoding="utf-8")
     (folder / "data").mkdir()
@@ -108,7 +122,9 @@ def lines_to_run() -> list[str]:
 
 
 @pytest.mark.parametrize("line", lines_to_run())
-def test_the_command_does_what_the_page_is_about(line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_does_what_the_page_is_about(
+    line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = shlex.split(line)[1:]
     if alone := "--only" in words:
         (tmp_path / "configs").symlink_to(ROOT / "configs")
@@ -119,7 +135,9 @@ def test_the_command_does_what_the_page_is_about(line: str, folder: Path, tmp_pa
         words.append("--dry-run")
     result = CliRunner().invoke(app, words)
     if alone:  # on a new run
-        assert isinstance(result.exception, AgentrError) and "needs model, which is not there yet" in str(result.exception)
+        assert isinstance(result.exception, AgentrError) and "needs model, which is not there yet" in str(
+            result.exception
+        )
         return
     assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
 

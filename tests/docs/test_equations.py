@@ -1,4 +1,5 @@
-"""The tables of equations on the pages of the methods: keys and golden vectors that there are, and no equation left out."""
+"""The tables of equations on the pages of the methods: keys and golden vectors that there are, and no equation left
+out."""
 
 from __future__ import annotations
 
@@ -33,5 +34,7 @@ def test_the_table_names_keys_and_vectors_that_there_are(section: str) -> None:
         found = key.replace("[i]", "[0]")
         assert any(known == found or known.startswith((f"{found}.", f"{found}[")) for known in KEYS), key
     sections = {vector.split("/")[0] for vector in vectors}
-    equations = {rule.id for rule in RULES.values() if rule.section in sections and "Eq." in rule.where and not rule.omitted}
+    equations = {
+        rule.id for rule in RULES.values() if rule.section in sections and "Eq." in rule.where and not rule.omitted
+    }
     assert equations - vectors == set(), "an equation is missing in the table"

@@ -12,7 +12,9 @@ import pytest
 from tests.docs import a_turn, architecture, estimates, fidelity, metrics, read_a_run
 from tests.docs.pages import PART, ROOT, WIDTH, parts, refreshed
 
-PAGES = pytest.mark.parametrize("page", [architecture.PAGE, a_turn.PAGE, metrics.PAGE, fidelity.PAGE], ids=lambda page: page.stem)
+PAGES = pytest.mark.parametrize(
+    "page", [architecture.PAGE, a_turn.PAGE, metrics.PAGE, fidelity.PAGE], ids=lambda page: page.stem
+)
 
 
 def a_turn_part() -> Callable[[str], str]:
@@ -32,18 +34,24 @@ SCRIPTS = [
 @pytest.mark.parametrize(("script", "maker"), SCRIPTS, ids=[script.PAGE.stem for script, _ in SCRIPTS])
 def test_the_page_says_what_the_code_does(script, maker: Callable[[], Callable[[str], str]]) -> None:
     now = refreshed(script.PAGE, maker())
-    assert now == script.PAGE.read_text(encoding="utf-8"), f"write docs/{script.PAGE.name} anew: python -m {script.__name__}"
+    assert now == script.PAGE.read_text(encoding="utf-8"), (
+        f"write docs/{script.PAGE.name} anew: python -m {script.__name__}"
+    )
 
 
 def test_the_page_prints_what_its_python_prints(tmp_path: Path) -> None:
     read_a_run.small(tmp_path / read_a_run.RUN)
     now = refreshed(read_a_run.PAGE, read_a_run.printed(tmp_path).__getitem__)
-    assert now == read_a_run.PAGE.read_text(encoding="utf-8"), "write docs/read_a_run.md anew: python -m tests.docs.read_a_run"
+    assert now == read_a_run.PAGE.read_text(encoding="utf-8"), (
+        "write docs/read_a_run.md anew: python -m tests.docs.read_a_run"
+    )
     assert "<svg" in (tmp_path / "success.svg").read_text(encoding="utf-8") and read_a_run.PICTURE.exists()
 
 
 def test_every_metric_and_alert_is_described() -> None:
-    assert metrics.PAGE.read_text(encoding="utf-8") == metrics.page(), "write docs/metrics.md anew: python -m tests.docs.metrics"
+    assert metrics.PAGE.read_text(encoding="utf-8") == metrics.page(), (
+        "write docs/metrics.md anew: python -m tests.docs.metrics"
+    )
 
 
 def test_the_picture_leaves_out_what_follows() -> None:
@@ -52,7 +60,9 @@ def test_the_picture_leaves_out_what_follows() -> None:
 
 
 def test_every_package_has_its_line() -> None:
-    rows = re.findall(r"^\| (`.*?) \|.*\| `(\S+)`(?:: `(\w+)`)? \|$", architecture.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`.*?) \|.*\| `(\S+)`(?:: `(\w+)`)? \|$", architecture.PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     graph = architecture.imports()
     boxes = set(graph) | set().union(*graph.values())
     assert {re.findall(r"\w+", name)[0] for name, _, _ in rows} == {re.findall(r"\w+", box)[0] for box in boxes}

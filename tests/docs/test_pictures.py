@@ -21,4 +21,6 @@ def names() -> set[str]:
 def test_every_page_is_shown_light_dark_and_as_on_a_phone() -> None:
     shown = set(re.findall(r"\]\(images/pages/([\w-]+)\.webp\)", PAGES.read_text()))
     assert shown >= {f"{name}-{form}" for name in names() for form in FORMS}
-    assert shown == {path.stem for path in (ROOT / "docs/images/pages").iterdir()}, "a picture that no page shows, or a page without one"
+    assert shown == {path.stem for path in (ROOT / "docs/images/pages").iterdir()}, (
+        "a picture that no page shows, or a page without one"
+    )

@@ -17,7 +17,8 @@ PACKAGES = ("agentr", "env_servers", "ray_jobs", "tests")
 TOPS = (*PACKAGES, "configs", "docs", "docker", "examples", "locks")
 #: These tell of what was there when they were written.
 DOCUMENTS = sorted(
-    {*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "ray_jobs").rglob("*.md")} - {ROOT / "docs/log.md", ROOT / "CHANGELOG.md"}
+    {*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "ray_jobs").rglob("*.md")}
+    - {ROOT / "docs/log.md", ROOT / "CHANGELOG.md"}
 )
 #: Parts of names that stand for any, such as env_servers/NAME/environment.py.
 ANY = re.compile(r"[A-Z]{2,}|[<>*{]|\.\.\.")
@@ -33,7 +34,8 @@ def parsed(path: Path) -> ast.Module:
 
 
 def defined(within: ast.AST) -> set[str]:
-    """Returns the names that are defined or set anywhere within a module or a class, attributes of ``self`` included."""
+    """Returns the names that are defined or set anywhere within a module or a class, attributes of ``self``
+    included."""
     nodes = list(ast.walk(within))
     names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
     names |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -42,9 +44,15 @@ def defined(within: ast.AST) -> set[str]:
 
 @cache
 def classes() -> dict[str, set[str]]:
-    """Returns the names of what each class of the wheel has, by the class's name; where several are called so, of all of them."""
+    """Returns the names of what each class of the wheel has, by the class's name; where several are called so, of all
+    of them."""
     found, bases = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    for path in (path for top in ("agentr", "env_servers") for path in (ROOT / top).rglob("*.py") if "node_modules" not in path.parts):
+    for path in (
+        path
+        for top in ("agentr", "env_servers")
+        for path in (ROOT / top).rglob("*.py")
+        if "node_modules" not in path.parts
+    ):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] |= {re.split(r"[\[.]", ast.unparse(base))[0] for base in node.bases}
@@ -79,7 +87,12 @@ def _no_such_object(name: str) -> str:
             return ""
         first, *rest = parts[size:]
         module = parsed(file)
-        imported = {alias.asname or alias.name for node in ast.walk(module) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(module)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
         if first not in defined(module) | imported:
             return f"{file.relative_to(ROOT)} has no {first}"
         return "" if not rest or rest[0] in classes().get(first, rest) else f"{first} has no {rest[0]}"
@@ -91,7 +104,9 @@ def test_what_a_document_names_is_there(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     wrong = {name: problem for name in named(text) if (problem := missing(name))}
     # As in `iter_rows` (`agentr/store/dataset.py`), and in `agentr/search/tree.py`: `Tree`.
-    places = re.findall(r"`(\w+)`\s(?:\(|in\s)`([\w/]+\.py)`", text) + [(n, p) for p, n in re.findall(r"`([\w/]+\.py)`: `(\w+)`", text)]
+    places = re.findall(r"`(\w+)`\s(?:\(|in\s)`([\w/]+\.py)`", text) + [
+        (n, p) for p, n in re.findall(r"`([\w/]+\.py)`: `(\w+)`", text)
+    ]
     wrong |= {f"{name} in {path}": "" for name, path in places if name not in defined(parsed(ROOT / path))}
     assert not wrong
 
@@ -111,7 +126,14 @@ def test_a_place_that_is_not_there_is_found(name: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["agentr/search/tree.py", "agentr.search.tree:Tree.back_up", "Tree.back_up", "env_servers/NAME/environment.py", "run.dir"]
+    "name",
+    [
+        "agentr/search/tree.py",
+        "agentr.search.tree:Tree.back_up",
+        "Tree.back_up",
+        "env_servers/NAME/environment.py",
+        "run.dir",
+    ],
 )
 def test_a_place_that_is_there_is_none(name: str) -> None:
     assert missing(name) == ""

@@ -44,8 +44,12 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_a_broken_link_of_the_site_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text('<a href="b.html#there">1</a><a href="b.html#gone">2</a><a href="https://x.org">3</a>')
-    (tmp_path / "b.html").write_text('<h1 id="there">b</h1><img src="no.svg"><a href="#">top</a><a href="a.html?q=1">a</a>')
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there">1</a><a href="b.html#gone">2</a><a href="https://x.org">3</a>'
+    )
+    (tmp_path / "b.html").write_text(
+        '<h1 id="there">b</h1><img src="no.svg"><a href="#">top</a><a href="a.html?q=1">a</a>'
+    )
     wrong, elsewhere = links.check(tmp_path)
     assert wrong == ["a.html: b.html has no #gone", "b.html: there is no no.svg"]
     assert elsewhere == {"https://x.org": {"a.html"}}

@@ -1,4 +1,5 @@
-"""A small environment that does everything right, and others that each get one thing wrong: what the conformance suite is tested on."""
+"""A small environment that does everything right, and others that each get one thing wrong: what the conformance suite
+is tested on."""
 
 from __future__ import annotations
 
@@ -31,13 +32,21 @@ class Walk(Environment[Position]):
     @cached_property
     def spec(self) -> EnvironmentSpec:
         splits = {"train": {"about": "near", "train": True}, "test": {"about": "far", "train": False}}
-        about = {"name": "walk", "title": "Walk", "version": "1", "instruction": "Walk to the goal.", "source": "Made up."}
+        about = {
+            "name": "walk",
+            "title": "Walk",
+            "version": "1",
+            "instruction": "Walk to the goal.",
+            "source": "Made up.",
+        }
         return EnvironmentSpec.model_validate({**about, "splits": splits, "identity": "goal"})
 
     def split(self, name: str) -> list[TaskInfo]:
         if name not in self.spec.splits:
             raise UnknownTask(f"no split {name!r}")
-        return [TaskInfo(f"{name}-{goal}", {"goal": goal}) for goal in (range(3, 9) if name == "train" else range(9, 12))]
+        return [
+            TaskInfo(f"{name}-{goal}", {"goal": goal}) for goal in (range(3, 9) if name == "train" else range(9, 12))
+        ]
 
     def reset(self, task_id: str) -> tuple[Position, Observation]:
         if task_id not in {task.id for name in self.spec.splits for task in self.split(name)}:
@@ -54,7 +63,13 @@ class Walk(Environment[Position]):
         state.moves += 1
         reached = state.at == state.goal
         scores = {"shortest": float(state.moves == state.goal)} if reached else {}
-        return Observation(f"You are at {state.at} after {state.moves} moves.", float(reached), reached, executed=executed, scores=scores)
+        return Observation(
+            f"You are at {state.at} after {state.moves} moves.",
+            float(reached),
+            reached,
+            executed=executed,
+            scores=scores,
+        )
 
     def snapshot(self, state: Position) -> dict[str, Any]:
         return dict(vars(state))

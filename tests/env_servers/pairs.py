@@ -1,8 +1,8 @@
 """Pairs of a gold answer and an answer that are equal, or different, by the way in which they are made.
 
-They are printed by sympy, by Python and by hand: by no code of the grader. ``python -m tests.env_servers.pairs`` prints the table of
-docs/environments.md; with ``--all`` also each pair that is judged wrongly. It asks a `MathTool`, so that other commits can be asked, too:
-``PYTHONPATH=THEIRS:. python tests/env_servers/pairs.py``.
+They are printed by sympy, by Python and by hand: by no code of the grader. ``python -m tests.env_servers.pairs`` prints
+the table of docs/environments.md; with ``--all`` also each pair that is judged wrongly. It asks a `MathTool`, so that
+other commits can be asked, too: ``PYTHONPATH=THEIRS:. python tests/env_servers/pairs.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from typing import Any
 Pair = tuple[str, str, bool]
 SIZE = 300
 KINDS: dict[str, Callable[[random.Random], Iterator[Pair]]] = {}
-_VULGAR = {Fraction(1, 2): "½", Fraction(1, 4): "¼", Fraction(3, 4): "¾", Fraction(1, 3): "⅓", Fraction(2, 3): "⅔", Fraction(1, 8): "⅛"}
+_VULGAR = {
+    Fraction(1, 2): "½",
+    Fraction(1, 4): "¼",
+    Fraction(3, 4): "¾",
+    Fraction(1, 3): "⅓",
+    Fraction(2, 3): "⅔",
+    Fraction(1, 8): "⅛",
+}
 _FULL_WIDTH = str.maketrans("0123456789", "０１２３４５６７８９")
 _POWERS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
@@ -49,12 +56,16 @@ def pairs(name: str, size: int = SIZE) -> list[Pair]:
     return found[True] + found[False]
 
 
-# printers --------------------------------------------------------------------------------------------------------------
+# printers -------------------------------------------------------------------------------------------------------------
 
 
 def latex_fraction(value: Fraction, command: str = "frac") -> str:
     sign = "-" if value < 0 else ""
-    body = f"\\{command}{{{abs(value.numerator)}}}{{{value.denominator}}}" if value.denominator > 1 else str(abs(value.numerator))
+    body = (
+        f"\\{command}{{{abs(value.numerator)}}}{{{value.denominator}}}"
+        if value.denominator > 1
+        else str(abs(value.numerator))
+    )
     return sign + body
 
 
@@ -130,10 +141,16 @@ def printed(made: Any) -> list[str]:
     """What sympy prints of it: as LaTeX and as Python."""
     import sympy as s
 
-    return [s.latex(made), str(made), s.latex(made, fold_short_frac=True), s.latex(made, mul_symbol="dot"), s.latex(made, ln_notation=True)]
+    return [
+        s.latex(made),
+        str(made),
+        s.latex(made, fold_short_frac=True),
+        s.latex(made, mul_symbol="dot"),
+        s.latex(made, ln_notation=True),
+    ]
 
 
-# kinds -----------------------------------------------------------------------------------------------------------------
+# kinds ----------------------------------------------------------------------------------------------------------------
 
 
 @kind("integers")
@@ -164,7 +181,11 @@ def _(chance: random.Random) -> Iterator[Pair]:
             yield f"{float(value):.{digits}f}", repr(float(value)), True
             yield f"{float(value):.{digits}f}", latex_fraction(value), True
         yield gold, repr(float(value) * (1 + chance.choice((-1, 1)) * 10 ** -chance.uniform(1, 5))), False
-        yield f"{float(value):.{digits}f}", repr(round(float(value), digits) + chance.choice((-3, -1, 1, 2)) * 10**-digits), False
+        yield (
+            f"{float(value):.{digits}f}",
+            repr(round(float(value), digits) + chance.choice((-3, -1, 1, 2)) * 10**-digits),
+            False,
+        )
 
 
 @kind("tiny and huge numbers")
@@ -179,9 +200,9 @@ def _(chance: random.Random) -> Iterator[Pair]:
             f"{mantissa}*10**{ten}",
             f"{mantissa}e{ten}",
         ]
-        ways += [f"{mantissa} × 10{str(ten).translate(_POWERS)}", f"{mantissa}*10^({ten})"] + [f"{value:.{abs(ten) + 1}f}"] * (
-            -12 < ten < 0
-        )
+        ways += [f"{mantissa} × 10{str(ten).translate(_POWERS)}", f"{mantissa}*10^({ten})"] + [
+            f"{value:.{abs(ten) + 1}f}"
+        ] * (-12 < ten < 0)
         yield chance.choice(ways[:3]), chance.choice(ways), True
         other = chance.choice(
             (
@@ -197,7 +218,15 @@ def _(chance: random.Random) -> Iterator[Pair]:
         two, base = chance.randint(20, 99), chance.randint(2, 9)
         yield (
             f"\\frac{{1}}{{{base}^{{{two}}}}}",
-            chance.choice((f"{base}**-{two}", f"1/{base}**{two}", f"{base}^{{-{two}}}", f"1/{base**two}", repr(float(base) ** -two))),
+            chance.choice(
+                (
+                    f"{base}**-{two}",
+                    f"1/{base}**{two}",
+                    f"{base}^{{-{two}}}",
+                    f"1/{base**two}",
+                    repr(float(base) ** -two),
+                )
+            ),
             True,
         )
         yield (
@@ -214,8 +243,15 @@ def _(chance: random.Random) -> Iterator[Pair]:
         part = chance.choice([part, *_VULGAR])
         value, sign = whole + part, chance.choice(("", "-"))
         small = f"{part.numerator}/{part.denominator}"
-        mixed = [f"{whole} {small}", f"{whole}{latex_fraction(part)}", f"{whole} {latex_fraction(part, 'dfrac')}", f"{whole} + {small}"]
-        mixed = [f"{sign}{text}" for text in mixed[: 3 if sign else 4]] + ([f"{sign}{whole}{_VULGAR[part]}"] if part in _VULGAR else [])
+        mixed = [
+            f"{whole} {small}",
+            f"{whole}{latex_fraction(part)}",
+            f"{whole} {latex_fraction(part, 'dfrac')}",
+            f"{whole} + {small}",
+        ]
+        mixed = [f"{sign}{text}" for text in mixed[: 3 if sign else 4]] + (
+            [f"{sign}{whole}{_VULGAR[part]}"] if part in _VULGAR else []
+        )
         signed = -value if sign else value
         alone = [
             str(signed),
@@ -274,7 +310,11 @@ def _(chance: random.Random) -> Iterator[Pair]:
     while True:
         re_, im = (s.Rational(chance.randint(-20, 20) or 3, chance.choice((1, 1, 2, 3))) for _ in range(2))
         made = re_ + im * s.I * chance.choice((1, 1, s.sqrt(3)))
-        yield s.latex(made), chance.choice((str(made), s.latex(made), str(complex(made)), repr(complex(made)).strip("()"))), True
+        yield (
+            s.latex(made),
+            chance.choice((str(made), s.latex(made), str(complex(made)), repr(complex(made)).strip("()"))),
+            True,
+        )
         other = chance.choice((s.conjugate(made), -made, made + 1, made + s.I, s.re(made), s.im(made)))
         yield s.latex(made), chance.choice((str(other), s.latex(other), str(complex(other)))), False
 
@@ -312,13 +352,24 @@ def _(chance: random.Random) -> Iterator[Pair]:
             f"{{{', '.join(map(str, mixed))}}}",
             ", ".join(map(str, mixed)),
         )
-        free = (*free, tex(mixed, "; "), " and ".join(map(s.latex, mixed)), ", ".join(f"x = {s.latex(i)}" for i in mixed))
+        free = (
+            *free,
+            tex(mixed, "; "),
+            " and ".join(map(s.latex, mixed)),
+            ", ".join(f"x = {s.latex(i)}" for i in mixed),
+        )
         yield chance.choice((tex(items), f"\\{{{tex(items)}\\}}")), chance.choice(free[:6]), True
         yield tex(items), chance.choice(free), True
-        yield f"({tex(items)})", chance.choice((str(tuple(items)), f"\\left({tex(items)}\\right)", f"({tex(items, ',')})")), True
+        yield (
+            f"({tex(items)})",
+            chance.choice((str(tuple(items)), f"\\left({tex(items)}\\right)", f"({tex(items, ',')})")),
+            True,
+        )
         yield (
             tex(items),
-            chance.choice((tex(other), str(other), s.latex(items[0]), tex([*items, s.Integer(91)]), f"\\{{{tex(other)}\\}}")),
+            chance.choice(
+                (tex(other), str(other), s.latex(items[0]), tex([*items, s.Integer(91)]), f"\\{{{tex(other)}\\}}")
+            ),
             False,
         )
         yield (
@@ -348,7 +399,14 @@ def _(chance: random.Random) -> Iterator[Pair]:
         def ways(low: Any, high: Any, left: bool, right: bool) -> list[str]:
             made = s.Interval(low, high, left, right)
             tex = f"{'(' if left else '['}{s.latex(low)}, {s.latex(high)}{')' if right else ']'}"
-            found = [tex, s.latex(made), str(made), str(made.as_relational(x)), f"x \\in {tex}", tex.replace("\\infty", "∞")]
+            found = [
+                tex,
+                s.latex(made),
+                str(made),
+                str(made.as_relational(x)),
+                f"x \\in {tex}",
+                tex.replace("\\infty", "∞"),
+            ]
             if low != -s.oo and high != s.oo:
                 signs = ["<" if left else "\\le", "<" if right else "\\leq"]
                 found += [
@@ -380,7 +438,9 @@ def _(chance: random.Random) -> Iterator[Pair]:
             yield both[0], chance.choice(both), True
             yield (
                 both[0],
-                chance.choice([same[0], same[2], both[1].replace("open", "Lopen").replace(f"({gap}, oo", f"({gap + 1}, oo")]),
+                chance.choice(
+                    [same[0], same[2], both[1].replace("open", "Lopen").replace(f"({gap}, oo", f"({gap + 1}, oo")]
+                ),
                 False,
             )
 
@@ -394,11 +454,17 @@ def _(chance: random.Random) -> Iterator[Pair]:
         value, made = constant(chance), expression(chance, "xab")
         yield (
             f"x = {s.latex(value)}",
-            chance.choice((str(value), f"x = {value}", f"Eq(x, {value})", f"[{value}]", f"{{x: {value}}}", f"{value} = x")),
+            chance.choice(
+                (str(value), f"x = {value}", f"Eq(x, {value})", f"[{value}]", f"{{x: {value}}}", f"{value} = x")
+            ),
             True,
         )
         yield s.latex(value), chance.choice((f"x = {value}", f"x={s.latex(value)}", f"Eq(x, {value})")), True
-        yield f"y = {s.latex(made)}", chance.choice((f"y = {made}", str(made), f"Eq(y, {made})", f"y={s.latex(made)}")), True
+        yield (
+            f"y = {s.latex(made)}",
+            chance.choice((f"y = {made}", str(made), f"Eq(y, {made})", f"y={s.latex(made)}")),
+            True,
+        )
         a, b, c = chance.randint(2, 9), chance.randint(2, 9), chance.randint(2, 9)
         line = a * x + b * y - c
         yield (
@@ -416,19 +482,29 @@ def _(chance: random.Random) -> Iterator[Pair]:
         )
         yield (
             f"{s.latex(line)} = 0",
-            chance.choice((f"{a}x + {b}y = {c + 1}", f"{a}x - {b}y = {c}", f"{line + x} = 0", f"{line}", "0", f"y = {c}")),
+            chance.choice(
+                (f"{a}x + {b}y = {c + 1}", f"{a}x - {b}y = {c}", f"{line + x} = 0", f"{line}", "0", f"y = {c}")
+            ),
             False,
         )
         yield (
             f"x = {s.latex(value)}",
             chance.choice(
-                (f"y = {value}", f"x = {changed(chance, value)}", f"x > {value}", f"{changed(chance, value)} = x", f"x != {value}")
+                (
+                    f"y = {value}",
+                    f"x = {changed(chance, value)}",
+                    f"x > {value}",
+                    f"{changed(chance, value)} = x",
+                    f"x != {value}",
+                )
             ),
             False,
         )
         yield (
             f"x = {a}, y = {a + b}",
-            chance.choice((f"{{x: {a}, y: {a + b}}}", f"y = {a + b}, x = {a}", f"x={a} and y={a + b}", f"({a}, {a + b})")),
+            chance.choice(
+                (f"{{x: {a}, y: {a + b}}}", f"y = {a + b}, x = {a}", f"x={a} and y={a + b}", f"({a}, {a + b})")
+            ),
             True,
         )
         yield (
@@ -443,32 +519,56 @@ def _(chance: random.Random) -> Iterator[Pair]:
     import sympy as s
 
     def tex(rows: list, kind: str = "pmatrix") -> str:
-        return f"\\begin{{{kind}}} " + " \\\\ ".join(" & ".join(map(s.latex, row)) for row in rows) + f" \\end{{{kind}}}"
+        return (
+            f"\\begin{{{kind}}} " + " \\\\ ".join(" & ".join(map(s.latex, row)) for row in rows) + f" \\end{{{kind}}}"
+        )
 
     while True:
         height, width = chance.randint(2, 3), chance.randint(1, 3)
-        rows = [[s.Rational(chance.randint(-12, 12), chance.choice((1, 1, 1, 3))) for _ in range(width)] for _ in range(height)]
+        rows = [
+            [s.Rational(chance.randint(-12, 12), chance.choice((1, 1, 1, 3))) for _ in range(width)]
+            for _ in range(height)
+        ]
         yield (
             tex(rows),
-            chance.choice((str(s.Matrix(rows)), tex(rows, "bmatrix"), s.latex(s.Matrix(rows)), str(rows), repr(s.ImmutableMatrix(rows)))),
+            chance.choice(
+                (
+                    str(s.Matrix(rows)),
+                    tex(rows, "bmatrix"),
+                    s.latex(s.Matrix(rows)),
+                    str(rows),
+                    repr(s.ImmutableMatrix(rows)),
+                )
+            ),
             True,
         )
         other = [row[:] for row in rows]
         other[chance.randrange(height)][chance.randrange(width)] += chance.choice((1, -1, s.Rational(1, 3)))
         turned = s.Matrix(rows).T.tolist()
-        yield tex(rows), chance.choice((str(s.Matrix(other)), tex(other), str(other), *([tex(turned)] if turned != rows else []))), False
+        yield (
+            tex(rows),
+            chance.choice((str(s.Matrix(other)), tex(other), str(other), *([tex(turned)] if turned != rows else []))),
+            False,
+        )
 
 
-_DENIALS = """is wrong|is incorrect|is not right|is impossible|, no|or so they say|dozens|dozen|millions|thousand|hundreds|halves|thirds|
-quarters|squared|cubed|factorial|over seven|out of ten|below zero|minus one|plus two|times three|divided by two|but maybe four|
+_DENIALS = """is wrong|is incorrect|is not right|is impossible|, no|or so they say|dozens|dozen|millions|thousand|\
+hundreds|halves|thirds|
+quarters|squared|cubed|factorial|over seven|out of ten|below zero|minus one|plus two|times three|divided by two|\
+but maybe four|
 or 43|and 44|to 50|less than x|at most|at least|or more|or less|ish|maybe|perhaps|not sure|I guess|unless x = 0|fails|
-does not work|never|nope|pi|x|i|!|^2|crores|lakhs|gross|score|mod 5|percentage points more|+ C|- 1|/ 2|* 3|? No, 43|; 43|, 43|
-is too small|was my first guess|contradicts the premise|tenths|hundredths|modulo 7|th root of 2|if n is even|would be an error|
+does not work|never|nope|pi|x|i|!|^2|crores|lakhs|gross|score|mod 5|percentage points more|+ C|- 1|/ 2|* 3|? No, 43|\
+; 43|, 43|
+is too small|was my first guess|contradicts the premise|tenths|hundredths|modulo 7|th root of 2|if n is even|\
+would be an error|
 bananas is wrong|is false|is bigger|is the wrong answer|is not the answer|and a half|point five|degrees below zero|
 thousand dollars|million people|dozen eggs|wrong|incorrect|false|undefined|e-05|e3|k|M"""
-_BEFORE = """not {}|no, not {}|anything but {}|never {}|more than {}|less than {}|at most {}|twice {}|half of {}|the square of {}|minus {}|
-the wrong answer is {}|it cannot be {}|the answer is not {}|it isn't {}|about twice {}|the opposite of {}|one over {}|1/{}|
-sqrt({})|-{}|the answer plus one is {}|nor {}|double {}|41 or {}|41 and {}|41, {}|10{}|the incorrect value is {}|x > {}|is it {}?|
+_BEFORE = """not {}|no, not {}|anything but {}|never {}|more than {}|less than {}|at most {}|twice {}|half of {}|\
+the square of {}|minus {}|
+the wrong answer is {}|it cannot be {}|the answer is not {}|it isn't {}|about twice {}|the opposite of {}|one over {}|\
+1/{}|
+sqrt({})|-{}|the answer plus one is {}|nor {}|double {}|41 or {}|41 and {}|41, {}|10{}|the incorrect value is {}|\
+x > {}|is it {}?|
 rather not {}|everything except {}|square root of {}|two times {}|the negative of the answer is {}|log {}"""
 
 
@@ -484,11 +584,15 @@ def _(chance: random.Random) -> Iterator[Pair]:
         yield gold, f"{gold} {chance.choice(after)}", False
 
 
-_THINGS = """apples|books|students|dollars|marbles|eggs|hours|minutes|cars|cookies|people|children|tickets|points|miles|meters|feet|kg|cm^2|
-km/h|m/s|square feet|years|days|cents|pages|boxes|pieces of candy|gallons of milk|miles per hour|square meters|cm|km|liters|
+_THINGS = """apples|books|students|dollars|marbles|eggs|hours|minutes|cars|cookies|people|children|tickets|points|\
+miles|meters|feet|kg|cm^2|
+km/h|m/s|square feet|years|days|cents|pages|boxes|pieces of candy|gallons of milk|miles per hour|square meters|cm|km|\
+liters|
 inches|ways|red marbles|years old|girls|cats|trees""".replace("\n", "").split("|")
-_LEADS = """The answer is {}|the final answer is: {}|So the answer is {}.|Answer: {}|Therefore, the total is {}|x = {}|We get {}|It is {}|
-= {}|So we get {}.|Final answer: \\({}\\)|The number of apples is {}|The total cost is {}|Thus, the value of x is {}|There are {}|
+_LEADS = """The answer is {}|the final answer is: {}|So the answer is {}.|Answer: {}|Therefore, the total is {}|x = {}|\
+We get {}|It is {}|
+= {}|So we get {}.|Final answer: \\({}\\)|The number of apples is {}|The total cost is {}|Thus, the value of x is \
+{}|There are {}|
 {} is the answer|{} is the final answer|approximately {}|The result is ${}$|The area is {}|The answer is \\boxed{{{}}}|
 **Answer:** {}|The probability is {}|Hence the sum is {}"""
 
@@ -500,12 +604,18 @@ def _(chance: random.Random) -> Iterator[Pair]:
         value, thing = chance.randint(2, 900), chance.choice(_THINGS)
         yield str(value), f"{value} {thing}", True
         yield str(value), chance.choice(leads).format(value), True
-        yield str(value), chance.choice(leads).format(f"{value} {thing}") if chance.random() < 0.3 else f"{value}\\text{{ {thing}}}", True
+        yield (
+            str(value),
+            chance.choice(leads).format(f"{value} {thing}") if chance.random() < 0.3 else f"{value}\\text{{ {thing}}}",
+            True,
+        )
         yield f"{value} \\text{{ {thing}}}", chance.choice((f"{value}", f"{value} {thing}")), True
         other = value + chance.choice((1, 10, -1))
         yield str(value), f"{other} {thing}", False
         yield str(value), chance.choice(leads).format(other), False
-        thing, another = chance.sample(("apples", "kg", "hours", "miles per hour", "dollars", "cm", "cats", "cents", "gallons of milk"), 2)
+        thing, another = chance.sample(
+            ("apples", "kg", "hours", "miles per hour", "dollars", "cm", "cats", "cents", "gallons of milk"), 2
+        )
         yield f"{value} \\text{{ {thing}}}", f"{value} {another}", False
 
 
@@ -537,7 +647,9 @@ def _(chance: random.Random) -> Iterator[Pair]:
         words = small[n] if n < 20 else tens[n // 10 - 2] + (f"-{small[n % 10]}" if n % 10 else "")
         yield (
             str(n),
-            chance.choice((words, words.title(), f"{n} ({words})", str(n).translate(_FULL_WIDTH), f"The answer is {words}.")),
+            chance.choice(
+                (words, words.title(), f"{n} ({words})", str(n).translate(_FULL_WIDTH), f"The answer is {words}.")
+            ),
             True,
         )
         yield str(n + 1), chance.choice((words, f"{n + 1} ({words})", str(n).translate(_FULL_WIDTH))), False
@@ -577,17 +689,31 @@ def _(chance: random.Random) -> Iterator[Pair]:
         yield f"1 - \\frac{{{n}}}{{\\mathrm{{e}}}}", f"1 - {n}/e", True
         yield (
             f"1 - \\frac{{{n}}}{{\\mathrm{{e}}}}",
-            chance.choice((f"1 + \\frac{{{n}}}{{\\mathrm{{e}}}}", f"1 - \\frac{{{n}}}{{\\mathrm{{f}}}}", f"1 - \\frac{{{n}}}", "1")),
+            chance.choice(
+                (
+                    f"1 + \\frac{{{n}}}{{\\mathrm{{e}}}}",
+                    f"1 - \\frac{{{n}}}{{\\mathrm{{f}}}}",
+                    f"1 - \\frac{{{n}}}",
+                    "1",
+                )
+            ),
             False,
         )
         yield f"{n}, {n + m}, ...", f"{n}, {n + m}, ...", True
-        yield f"{n}, {n + m}, ...", chance.choice((f"{n}, {n + m}, {n + 2 * m}, ..", f"{n}, {n + m}", f"{n}, ...", f"{n}")), False
+        yield (
+            f"{n}, {n + m}, ...",
+            chance.choice((f"{n}, {n + m}, {n + 2 * m}, ..", f"{n}, {n + m}", f"{n}, ...", f"{n}")),
+            False,
+        )
         yield f"\\frac{m}{m + 1 if m < 9 else 7}", f"\\frac{{{m}}}{{{m + 1 if m < 9 else 7}}}", True
 
 
-_TEXTS = """July|August|Maria|Kevin|Lena|Otto|Paul|Rosa|sine|cosine|left|right|up|down|first|second|square|rectangle|acute|obtuse|collinear|
-Monday|Wednesday|scalene|Alice|Bob|Charlie|north|south|west|prime|composite|rhombus|trapezoid|blue|green|heads|tails|increasing|
-decreasing|convergent|Evelyn|Navin|east|ellipse|even|odd|hyperbola|Tuesday|yes|no|True|False|none|infinitely many|no solution|red|
+_TEXTS = """July|August|Maria|Kevin|Lena|Otto|Paul|Rosa|sine|cosine|left|right|up|down|first|second|square|rectangle|\
+acute|obtuse|collinear|
+Monday|Wednesday|scalene|Alice|Bob|Charlie|north|south|west|prime|composite|rhombus|trapezoid|blue|green|heads|tails|\
+increasing|
+decreasing|convergent|Evelyn|Navin|east|ellipse|even|odd|hyperbola|Tuesday|yes|no|True|False|none|infinitely many|\
+no solution|red|
 circle|Friday|Thursday|parallel|the empty set|isosceles""".replace("\n", "").split("|")
 
 
@@ -598,18 +724,42 @@ def _(chance: random.Random) -> Iterator[Pair]:
         letter, wrong = chance.sample("ABCDE", 2)
         yield (
             f"\\text{{{text}}}",
-            chance.choice((text, text.title(), f"**{text}**", f"The answer is {text}.", f"\\boxed{{\\text{{{text}}}}}")),
-            True,
-        )
-        yield f"\\text{{{text}}}", chance.choice((other, f"not {text}", f"{text} or {other}", f"{other} {text}", text[::-1])), False
-        yield (
-            f"\\text{{({letter})}}",
-            chance.choice((letter, f"({letter})", f"\\text{{{letter}}}", f"**{letter}**", f"The answer is ({letter}).", f"{letter}.")),
+            chance.choice(
+                (text, text.title(), f"**{text}**", f"The answer is {text}.", f"\\boxed{{\\text{{{text}}}}}")
+            ),
             True,
         )
         yield (
+            f"\\text{{{text}}}",
+            chance.choice((other, f"not {text}", f"{text} or {other}", f"{other} {text}", text[::-1])),
+            False,
+        )
+        yield (
             f"\\text{{({letter})}}",
-            chance.choice((wrong, f"({wrong})", f"{letter} or {wrong}", f"({letter}{wrong})", f"not {letter}", f"{letter}, {wrong}")),
+            chance.choice(
+                (
+                    letter,
+                    f"({letter})",
+                    f"\\text{{{letter}}}",
+                    f"**{letter}**",
+                    f"The answer is ({letter}).",
+                    f"{letter}.",
+                )
+            ),
+            True,
+        )
+        yield (
+            f"\\text{{({letter})}}",
+            chance.choice(
+                (
+                    wrong,
+                    f"({wrong})",
+                    f"{letter} or {wrong}",
+                    f"({letter}{wrong})",
+                    f"not {letter}",
+                    f"{letter}, {wrong}",
+                )
+            ),
             False,
         )
 
@@ -623,16 +773,26 @@ def of_data(folder: Path, every: int = 1) -> Iterator[Pair]:
     lines = gzip.decompress((folder / "math" / "gsm8k_train.jsonl.gz").read_bytes()).decode().splitlines()[:400]
     golds = [json.loads(line)["answer"].rpartition("#### ")[2].strip() for line in lines]
     for name in ("math500_test", "aime24_test", "aime25_test"):
-        golds += [str(json.loads(line)["answer"]) for line in (folder / "math" / f"{name}.jsonl").read_text().splitlines()]
+        golds += [
+            str(json.loads(line)["answer"]) for line in (folder / "math" / f"{name}.jsonl").read_text().splitlines()
+        ]
     chance = random.Random("data")
     for gold in golds[::every]:
         yield gold, dressed(chance, gold), True
-        yield gold, chance.choice(("The answer is {}", "**{}**", "final answer: \\({}\\)", "Answer: ${}$")).format(gold), True
+        yield (
+            gold,
+            chance.choice(("The answer is {}", "**{}**", "final answer: \\({}\\)", "Answer: ${}$")).format(gold),
+            True,
+        )
         numbers = list(re.finditer(r"(?<![\d.,_^{])\d+(?![\d.,])", gold))
         if numbers and "_" not in gold:
             at = chance.choice(numbers)
             yield gold, f"{gold[: at.start()]}{int(at[0]) + 1}{gold[at.end() :]}", False
-        yield gold, chance.choice(("{} is wrong", "not {}", "{} or 91", "{}, 917", "1 + {} is false")).format(gold), False
+        yield (
+            gold,
+            chance.choice(("{} is wrong", "not {}", "{} or 91", "{}, 917", "1 + {} is false")).format(gold),
+            False,
+        )
 
 
 def judge(all_pairs: list[Pair]) -> list[bool]:
@@ -641,10 +801,15 @@ def judge(all_pairs: list[Pair]) -> list[bool]:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.jsonl"
-        path.write_text("".join(json.dumps({"problem": f"Q{n}", "answer": gold}) + "\n" for n, (gold, _, _) in enumerate(all_pairs)))
+        path.write_text(
+            "".join(json.dumps({"problem": f"Q{n}", "answer": gold}) + "\n" for n, (gold, _, _) in enumerate(all_pairs))
+        )
         game = MathTool(test=str(path))
         tasks = [game.reset(task.id)[0] for task in game.split("test")]
-        return [game.step(state, f"answer: {answer}").reward == 1.0 for state, (_, answer, _) in zip(tasks, all_pairs, strict=True)]
+        return [
+            game.step(state, f"answer: {answer}").reward == 1.0
+            for state, (_, answer, _) in zip(tasks, all_pairs, strict=True)
+        ]
 
 
 def main() -> None:
@@ -656,7 +821,9 @@ def main() -> None:
         said = judge(made)
         equal = [got for got, pair in zip(said, made, strict=True) if pair[2]]
         different = [got for got, pair in zip(said, made, strict=True) if not pair[2]]
-        print(f"| {name} | {len(equal)} | {equal.count(False)} | {len(different)} | {different.count(True)} |", flush=True)
+        print(
+            f"| {name} | {len(equal)} | {equal.count(False)} | {len(different)} | {different.count(True)} |", flush=True
+        )
         if "--all" in sys.argv:
             for got, pair in zip(said, made, strict=True):
                 if got != pair[2]:

@@ -42,8 +42,9 @@ class Count:
 
 
 class Counter(Environment[Count]):
-    """Adds numbers. Actions: ``add N``, ``plus N`` (carried out as ``add N``), ``status S`` (comes out so), ``end``, ``grade N`` (ends with
-    the score ``share`` N) and, for faults, ``boom``, ``sleep S``, ``nan``, ``exit``.
+    """Adds numbers.
+    Actions: ``add N``, ``plus N`` (carried out as ``add N``), ``status S`` (comes out so), ``end``, ``grade N`` (ends
+    with the score ``share`` N) and, for faults, ``boom``, ``sleep S``, ``nan``, ``exit``.
 
     Args:
         noisy: Each answer carries a number that no replay repeats.
@@ -141,8 +142,8 @@ class Counter(Environment[Count]):
 
 
 class Faulty:
-    """ASGI middleware that spoils the next requests to a path: ``error`` (500 before the call), ``hang``, ``drop`` (carried out, but
-    the connection ends without an answer), ``junk`` (an answer that is none)."""
+    """ASGI middleware that spoils the next requests to a path: ``error`` (500 before the call), ``hang``, ``drop``
+    (carried out, but the connection ends without an answer), ``junk`` (an answer that is none)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -165,7 +166,8 @@ class Faulty:
                 pass
 
             await self.app(scope, receive, nothing)
-            # Without a word the server would answer 500 in the application's place; a promise that is not kept ends the connection.
+            # Without a word the server would answer 500 in the application's place; a promise that is not kept ends the
+            # connection.
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100")]})
         else:
             await self.app(scope, receive, send)
@@ -200,7 +202,9 @@ def http_client(url: str, token: str | None = TOKEN) -> httpx.Client:
 
 
 @contextlib.contextmanager
-def child_server(*arguments: str, token: str | None = TOKEN, hash_seed: str = "0") -> Iterator[tuple[str, subprocess.Popen]]:
+def child_server(
+    *arguments: str, token: str | None = TOKEN, hash_seed: str = "0"
+) -> Iterator[tuple[str, subprocess.Popen]]:
     """``python -m env_servers serve ..``: its URL and its process."""
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
     environ.pop(TOKEN_ENV, None)

@@ -79,10 +79,15 @@ def test_games_are_apart_and_errors_are_answers(url: str):
     assert "stone" not in other.step("inventory")[0]
     assert one.close() is True and one.close() is False
     assert one.get("detail") == {"error": f"The id {one.id} is not valid."}
-    assert one.get("observation") == one.reset(3) == one.post("step", {"id": one.id, "action": "x"}) == one.get("detail")
+    assert (
+        one.get("observation") == one.reset(3) == one.post("step", {"id": one.id, "action": "x"}) == one.get("detail")
+    )
     assert "no task" in other.reset(-1)["error"] and "no task" in other.reset(10**12)["error"]
     too_long = other.http.post("/step", json={"id": other.id, "action": "x" * (MAX_ACTION_CHARS + 1)})
-    assert (too_long.status_code, too_long.json()["error"]) == (422, "body.action: String should have at most 4096 characters")
+    assert (too_long.status_code, too_long.json()["error"]) == (
+        422,
+        "body.action: String should have at most 4096 characters",
+    )
     assert other.step("inventory")[0]
     assert other.http.post("/step", json={"id": "x"}).status_code == 422
 

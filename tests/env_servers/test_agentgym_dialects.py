@@ -1,5 +1,5 @@
-"""AgentGym's dialects beside TextCraft's (`test_agentgym.py`), each driven by a client that sends what AgentGym's client sends and reads
-what it reads. The environment's expert says which actions to take."""
+"""AgentGym's dialects beside TextCraft's (`test_agentgym.py`), each driven by a client that sends what AgentGym's
+client sends and reads what it reads. The environment's expert says which actions to take."""
 
 from __future__ import annotations
 
@@ -185,8 +185,11 @@ def test_a_client_of_agentgym_plays_to_the_end(serve: Callable[[str], str], name
 
 
 def numbered(environment: Any) -> list[tuple[int, str]]:
-    """AgentGym's indices with the tasks that they stand for here; where there are problems with short solutions, those alone."""
-    listed = {task.id: task.labels.get("problem") for split in environment.spec.splits for task in environment.split(split)}
+    """AgentGym's indices with the tasks that they stand for here; where there are problems with short solutions, those
+    alone."""
+    listed = {
+        task.id: task.labels.get("problem") for split in environment.spec.splits for task in environment.split(split)
+    }
     ours = [task for task in listed if task.startswith("agentgym/")]
     found = [(int(task.partition("/")[2]), task) for task in ours] or list(enumerate(listed))
     return [(index, task) for index, task in found if listed[task] in SHORT] or found
@@ -209,7 +212,11 @@ def test_alfworld_lists_the_actions_that_are_available(serve: Callable[[str], st
 def test_alfworld_names_the_game_and_not_its_number():
     class Numbered(Counter):
         def split(self, name: str) -> list[TaskInfo]:
-            return [TaskInfo("agentgym/0", {"game": "pick_and_place_simple-Book-None-Bed-301/trial_1"})] if name == "test" else []
+            return (
+                [TaskInfo("agentgym/0", {"game": "pick_and_place_simple-Book-None-Bed-301/trial_1"})]
+                if name == "test"
+                else []
+            )
 
         def reset(self, task_id: str) -> tuple[Count, Observation]:
             return Count(task=task_id), Observation("a bedroom")

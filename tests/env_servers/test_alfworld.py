@@ -1,7 +1,8 @@
-"""ALFWorld: its files and ids without it, and the real engine where ``ALFWORLD_PYTHON`` names an interpreter that has it.
+"""ALFWorld: its files and ids without it, and the real engine where ``ALFWORLD_PYTHON`` names an interpreter that has
+it.
 
-The official games cannot be had by a test. The real engine plays games that are made here from solved problems in ALFWorld's PDDL and the
-rules in the package.
+The official games cannot be had by a test. The real engine plays games that are made here from solved problems in
+ALFWorld's PDDL and the rules in the package.
 """
 
 from __future__ import annotations
@@ -60,15 +61,23 @@ def test_splits_are_the_solvable_games_in_sorted_order(files: Path):
         assert [task.id for task in games.split("train")] == [f"train/{NAME}/trial_a", f"train/{NAME}/trial_b"]
         assert games.split("dev") == []
         [task] = games.split("test")
-        assert task.labels == {"type": "pick_cool_then_place_in_recep", "object": "mug", "scene": "1", "game": f"{NAME}/trial_g"}
+        assert task.labels == {
+            "type": "pick_cool_then_place_in_recep",
+            "object": "mug",
+            "scene": "1",
+            "game": f"{NAME}/trial_g",
+        }
 
 
 @pytest.mark.parametrize(
-    "task", ["", "train", f"train/{NAME}", f"train/{NAME}/trial_x", f"train/{NAME}/../trial_a", f"/train/{NAME}/trial_a"]
+    "task",
+    ["", "train", f"train/{NAME}", f"train/{NAME}/trial_x", f"train/{NAME}/../trial_a", f"/train/{NAME}/trial_a"],
 )
 def test_only_games_have_files(files: Path, task: str):
     assert Games(files).file(task) is None
-    assert Games(files).file(f"train/{NAME}/trial_a") == files / "json_2.1.1" / "train" / NAME / "trial_a" / "game.tw-pddl"
+    assert (
+        Games(files).file(f"train/{NAME}/trial_a") == files / "json_2.1.1" / "train" / NAME / "trial_a" / "game.tw-pddl"
+    )
 
 
 def test_agentgyms_numbers_name_games_of_the_training_set(files: Path):
@@ -82,7 +91,9 @@ def test_agentgyms_numbers_name_games_of_the_training_set(files: Path):
     [train], [test] = games.split("agentgym_train"), games.split("agentgym_test")
     assert (train.id, test.id) == ("agentgym/0", "agentgym/2420")
     assert games.file(test.id) == files / "json_2.1.1" / "valid_train" / NAME / "trial_a" / "game.tw-pddl"
-    assert test.labels["game"] in {task.labels["game"] for task in games.split("train")}, "the label tells that it is no held-out game"
+    assert test.labels["game"] in {task.labels["game"] for task in games.split("train")}, (
+        "the label tells that it is no held-out game"
+    )
 
 
 def test_what_is_missing_is_named_with_the_way_to_get_it(files: Path, monkeypatch: pytest.MonkeyPatch):
@@ -137,10 +148,18 @@ def data(python: str, shared_data: Path, tmp_path_factory: pytest.TempPathFactor
     domain, grammar = (Path(line).read_text() for line in printed.splitlines())
     packed = (shared_data / "alfred" / "alfworld_problems_solved.jsonl.gz").read_bytes()
     rows = [json.loads(line) for line in gzip.decompress(packed).decode().splitlines()]
-    shortest = {row["task_type"]: row for row in sorted(rows, key=lambda row: -len(row["walkthrough"])) if len(row["walkthrough"]) > 3}
+    shortest = {
+        row["task_type"]: row
+        for row in sorted(rows, key=lambda row: -len(row["walkthrough"]))
+        if len(row["walkthrough"]) > 3
+    }
     for row in shortest.values():
         task = row["task"].removeprefix("Your task is to: ").rstrip(".")
-        content = {"pddl_domain": domain, "grammar": grammar.replace("UNKNOWN GOAL", task), "pddl_problem": row["pddl_problem"]}
+        content = {
+            "pddl_domain": domain,
+            "grammar": grammar.replace("UNKNOWN GOAL", task),
+            "pddl_problem": row["pddl_problem"],
+        }
         write_game(root / "json_2.1.1", row["id"], **content, walkthrough=row["walkthrough"], solvable=True)
     return root
 
@@ -168,7 +187,10 @@ def test_the_household_plays_the_same_game(game: Alfworld, data: Path):
         ours, expected = household.reset(task)
         assert first == expected
         walkthrough = json.loads((data / "json_2.1.1" / task / "game.tw-pddl").read_text())["walkthrough"]
-        strays = [rng.choice(household.actions(ours)) for _ in range(2)] + ["go to the moon", "put mug 1 in/on fridge 1"]
+        strays = [rng.choice(household.actions(ours)) for _ in range(2)] + [
+            "go to the moon",
+            "put mug 1 in/on fridge 1",
+        ]
         for action in [*strays, *walkthrough]:
             assert game.actions(real) == household.actions(ours)
             if action != "help":
@@ -210,7 +232,10 @@ def test_siblings_are_stepped_in_parallel(game: Alfworld, task: str):
     actions = [action for action in game.actions(state) if action.startswith("go to")][:4]
     with ThreadPoolExecutor(4) as pool:
         texts = list(pool.map(lambda action: game.step(game.fork(state), action).observation, actions))
-    assert all(text.startswith(f"You arrive at {action.removeprefix('go to ')}.") for text, action in zip(texts, actions, strict=True))
+    assert all(
+        text.startswith(f"You arrive at {action.removeprefix('go to ')}.")
+        for text, action in zip(texts, actions, strict=True)
+    )
 
 
 def test_killed_engines_are_replaced_and_none_outlives_its_server(data: Path, python: str, task: str):
@@ -238,7 +263,15 @@ def runs(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     "change",
-    [{"task": "train/x/y"}, {"actions": "look"}, {"actions": [1]}, {"digest": None}, {"admissible": None}, {"won": 1}, {"extra": 1}],
+    [
+        {"task": "train/x/y"},
+        {"actions": "look"},
+        {"actions": [1]},
+        {"digest": None},
+        {"admissible": None},
+        {"won": 1},
+        {"extra": 1},
+    ],
     ids=str,
 )
 def test_a_damaged_snapshot_is_refused(game: Alfworld, task: str, change: dict):

@@ -46,7 +46,10 @@ def test_spec_split_and_expert(textcraft: httpx.Client):
     assert tasks == textcraft.get("/v1/splits/dev").json()["tasks"] and tasks[0]["labels"]["depth"] >= 1
     session = open_session(textcraft, tasks[5]["id"])
     steps = textcraft.get("/v1/expert", params={"task": tasks[5]["id"]}).json()["steps"]
-    answers = [textcraft.post("/v1/step", json={"session": session, "action": a, "index": i}).json() for i, (_, a) in enumerate(steps)]
+    answers = [
+        textcraft.post("/v1/step", json={"session": session, "action": a, "index": i}).json()
+        for i, (_, a) in enumerate(steps)
+    ]
     assert answers[-1]["reward"] == 1.0 and answers[-1]["done"]
     assert "has ended" in error_of(textcraft.post("/v1/step", json={"session": session, "action": "inventory"}), 409)
 
@@ -54,7 +57,12 @@ def test_spec_split_and_expert(textcraft: httpx.Client):
 def test_every_endpoint_but_health_wants_the_token(counter: httpx.Client):
     with http_client(str(counter.base_url), token=None) as stranger:
         assert stranger.get("/health").status_code == 200
-        for method, path in [("GET", "/metrics"), ("GET", "/v1/spec"), ("GET", "/v1/splits/train"), ("GET", "/v1/expert?task=x")]:
+        for method, path in [
+            ("GET", "/metrics"),
+            ("GET", "/v1/spec"),
+            ("GET", "/v1/splits/train"),
+            ("GET", "/v1/expert?task=x"),
+        ]:
             assert "token" in error_of(stranger.request(method, path), 401)
         for path in ("open", "step", "expand", "fork", "snapshot", "restore", "close", "nowhere"):
             assert "token" in error_of(stranger.post(f"/v1/{path}", content=b"x" * 100_000), 401)
@@ -83,14 +91,21 @@ def test_every_endpoint_but_health_wants_the_token(counter: httpx.Client):
         ("/v1/step", json.dumps({"session": "a", "action": "x" * (MAX_ACTION_CHARS + 1)}).encode(), 422, "4096"),
         ("/v1/expand", b'{"session": "a.b", "actions": []}', 422, "at least 1"),
         ("/v1/expand", json.dumps({"session": "a.b", "actions": ["x"] * 257}).encode(), 422, "256"),
-        ("/v1/expand", json.dumps({"session": "a.b", "actions": ["x", "x" * (MAX_ACTION_CHARS + 1)]}).encode(), 422, "actions.1: String"),
+        (
+            "/v1/expand",
+            json.dumps({"session": "a.b", "actions": ["x", "x" * (MAX_ACTION_CHARS + 1)]}).encode(),
+            422,
+            "actions.1: String",
+        ),
         ("/v1/close", b'{"sessions": "all"}', 422, "list"),
         ("/v1/restore", b'{"environment": "counter"}', 422, "version: Field required"),
         ("/v1/nowhere", b"{}", 404, "Not Found"),
         ("/v1/spec", b"{}", 405, "Method Not Allowed"),
     ],
 )
-def test_a_bad_request_is_a_4xx_with_a_reason(shared_counter: httpx.Client, path: str, body: bytes, status: int, reason: str):
+def test_a_bad_request_is_a_4xx_with_a_reason(
+    shared_counter: httpx.Client, path: str, body: bytes, status: int, reason: str
+):
     response = shared_counter.post(path, content=body, headers={"Content-Type": "application/json"})
     assert reason in error_of(response, status)
 
@@ -124,16 +139,22 @@ def test_only_what_holds_many_things_may_be_large(shared_counter: httpx.Client):
     body = {"session": "a", "action": "\U0001f600" * MAX_ACTION_CHARS}
     assert "no such session" in error_of(shared_counter.post("/v1/step", content=json.dumps(body), headers=json_), 404)
     for path in ("open", "step", "fork", "actions", "snapshot"):
-        assert "131072 bytes" in error_of(shared_counter.post(f"/v1/{path}", content=b"[" + b"0," * 100_000 + b"0]"), 413)
+        assert "131072 bytes" in error_of(
+            shared_counter.post(f"/v1/{path}", content=b"[" + b"0," * 100_000 + b"0]"), 413
+        )
     full = {"session": "a", "actions": [body["action"]] * MAX_EXPAND}
-    assert "no such session" in error_of(shared_counter.post("/v1/expand", content=json.dumps(full), headers=json_), 404)
+    assert "no such session" in error_of(
+        shared_counter.post("/v1/expand", content=json.dumps(full), headers=json_), 404
+    )
 
 
 def test_status_and_scores_are_sent_only_where_they_say_something(counter: httpx.Client):
     plain = {"session", "observation", "reward", "done", "valid", "executed"}
     opened = counter.post("/v1/open", json={"task": "train-0"}).json()
     actions = ["add 1", "status ok", "status empty", "grade 0.5"]
-    added, ok, empty, graded = counter.post("/v1/expand", json={"session": opened["session"], "actions": actions}).json()["children"]
+    added, ok, empty, graded = counter.post(
+        "/v1/expand", json={"session": opened["session"], "actions": actions}
+    ).json()["children"]
     assert opened.keys() == added.keys() == ok.keys() == plain
     assert empty.keys() == {*plain, "status"} and empty["status"] == "empty"
     assert graded.keys() == {*plain, "scores"} and graded["scores"] == {"share": 0.5}
@@ -151,7 +172,9 @@ def test_a_status_or_score_that_there_is_not_is_the_environments_fault(counter: 
     assert "failed inside the environment" in error_of(response, 500)
 
 
-def test_an_exception_in_the_environment_is_a_500_with_an_incident(counter: httpx.Client, caplog: pytest.LogCaptureFixture):
+def test_an_exception_in_the_environment_is_a_500_with_an_incident(
+    counter: httpx.Client, caplog: pytest.LogCaptureFixture
+):
     session = open_session(counter)
     error = error_of(counter.post("/v1/step", json={"session": session, "action": "boom"}), 500)
     incident = error.partition("incident ")[2].rstrip(")")
@@ -176,14 +199,19 @@ def test_an_environment_that_is_unavailable_is_a_503_with_its_hint_and_keeps_its
 def test_a_stuck_environment_answers_504_and_then_fails_its_health():
     with counter_server(Counter(fast=False), step_timeout_s=0.2, threads=1) as client:
         session = open_session(client)
-        assert "longer than 0.2 s" in error_of(client.post("/v1/step", json={"session": session, "action": "sleep 1"}), 504)
+        assert "longer than 0.2 s" in error_of(
+            client.post("/v1/step", json={"session": session, "action": "sleep 1"}), 504
+        )
         assert "stuck" in error_of(client.get("/health"), 503)
         assert error_of(client.post("/v1/open", json={"task": "train-0"}), 503)
 
 
 def test_a_call_that_waits_for_its_turn_has_its_whole_deadline():
     """Eight sleeps of 0.25 s, one at a time: the last begins long after its deadline would have passed."""
-    with counter_server(Counter(fast=False, parallel=1), step_timeout_s=1.0, wait_s=30.0) as client, ThreadPoolExecutor(8) as pool:
+    with (
+        counter_server(Counter(fast=False, parallel=1), step_timeout_s=1.0, wait_s=30.0) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
         assert client.get("/v1/spec").json()["parallel"] == 1
         sessions = [open_session(client) for _ in range(8)]
         start = time.monotonic()
@@ -205,7 +233,10 @@ def test_a_wait_for_a_turn_ends_too():
 
 @pytest.mark.parametrize("path", ["/v1/expert?task=train-0", "/v1/splits/train"])
 def test_a_slow_split_or_expert_has_a_deadline_of_its_own_and_holds_up_no_step(path: str):
-    with counter_server(Counter(fast=False, look_up_s=0.5), step_timeout_s=0.25, threads=1) as client, ThreadPoolExecutor(8) as pool:
+    with (
+        counter_server(Counter(fast=False, look_up_s=0.5), step_timeout_s=0.25, threads=1) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
         session = open_session(client)
         slow = [pool.submit(client.get, path) for _ in range(8)]
         assert client.post("/v1/step", json={"session": session, "action": "add 1"}).status_code == 200
@@ -239,7 +270,10 @@ def test_a_snapshot_goes_on_in_another_process(textcraft: httpx.Client):
     for action in steps[:3]:
         textcraft.post("/v1/step", json={"session": here, "action": action})
     snapshot = textcraft.post("/v1/snapshot", json={"session": here}).json()
-    with child_server("textcraft", "--option", "distractors=3", hash_seed="7") as (url, _), http_client(url) as elsewhere:
+    with (
+        child_server("textcraft", "--option", "distractors=3", hash_seed="7") as (url, _),
+        http_client(url) as elsewhere,
+    ):
         there = elsewhere.post("/v1/restore", json=snapshot).json()
         for index, action in enumerate(steps[3:], start=3):
             body = {"action": action, "index": index}
@@ -247,7 +281,9 @@ def test_a_snapshot_goes_on_in_another_process(textcraft: httpx.Client):
             b = elsewhere.post("/v1/step", json={"session": there["session"], **body}).json()
             assert {**a, "session": ""} == {**b, "session": ""}
         assert b["done"]
-        assert "another start" in error_of(elsewhere.post("/v1/step", json={"session": here, "action": "inventory"}), 410)
+        assert "another start" in error_of(
+            elsewhere.post("/v1/step", json={"session": here, "action": "inventory"}), 410
+        )
         damaged = {**snapshot, "state": {**snapshot["state"], "inventory": {"minecraft:gold": -1}}}
         assert "not a TextCraft snapshot" in error_of(elsewhere.post("/v1/restore", json=damaged), 422)
         assert "version" in snapshot and error_of(elsewhere.post("/v1/restore", json={**snapshot, "version": "0"}), 422)
@@ -255,7 +291,9 @@ def test_a_snapshot_goes_on_in_another_process(textcraft: httpx.Client):
 
 def test_sixty_four_sessions_at_once_do_not_mix(shared_counter: httpx.Client):
     async def main() -> None:
-        async with aiohttp.ClientSession(str(shared_counter.base_url), headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+        async with aiohttp.ClientSession(
+            str(shared_counter.base_url), headers={"Authorization": f"Bearer {TOKEN}"}
+        ) as http:
 
             async def post(path: str, body: dict) -> dict:
                 async with http.post(path, json=body) as response:
@@ -267,9 +305,13 @@ def test_sixty_four_sessions_at_once_do_not_mix(shared_counter: httpx.Client):
                 for index in range(1, 11):
                     body = {"session": session, "action": f"add {number}", "index": index - 1}
                     assert (await post("/v1/step", body))["observation"] == f"total {number * index}"
-                children = (await post("/v1/expand", {"session": session, "actions": ["add 1", f"add {number}"]}))["children"]
+                children = (await post("/v1/expand", {"session": session, "actions": ["add 1", f"add {number}"]}))[
+                    "children"
+                ]
                 assert [c["observation"] for c in children] == [f"total {number * 10 + 1}", f"total {number * 11}"]
-                assert (await post("/v1/close", {"sessions": [session, *(c["session"] for c in children)]}))["closed"] == 3
+                assert (await post("/v1/close", {"sessions": [session, *(c["session"] for c in children)]}))[
+                    "closed"
+                ] == 3
 
             await asyncio.gather(*map(episode, range(64)))
 

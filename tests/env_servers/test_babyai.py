@@ -47,7 +47,12 @@ def in_sight(theirs, world: World) -> set[int]:
     """The cells that minigrid's environment shows."""
     _, mask = theirs.gen_obs_grid()
     (y, x), (dx, dy) = divmod(world.position, theirs.width), theirs.dir_vec
-    seen = {(x + (6 - j) * dx - (i - 3) * dy, y + (6 - j) * dy + (i - 3) * dx) for i in range(7) for j in range(7) if mask[i, j]}
+    seen = {
+        (x + (6 - j) * dx - (i - 3) * dy, y + (6 - j) * dy + (i - 3) * dx)
+        for i in range(7)
+        for j in range(7)
+        if mask[i, j]
+    }
     return {y * theirs.width + x for x, y in seen if 0 <= x < theirs.width and 0 <= y < theirs.height}
 
 
@@ -86,7 +91,9 @@ def test_one_door_after_the_other_can_be_won_even_where_a_wrong_door_fails(game:
     task = "OpenDoorsOrderN4Debug@1000"
     state, observed = game.reset(task)
     assert "open the purple door, then open the yellow door" in observed.observation
-    while not (others := [a for a in game.actions(state) if a.startswith("toggle and go through") and "purple" not in a]):
+    while not (
+        others := [a for a in game.actions(state) if a.startswith("toggle and go through") and "purple" not in a]
+    ):
         game.step(state, "turn left")
     answer = game.step(state, others[0])
     assert (answer.done, answer.reward) == (True, 0.0) and "failed" in answer.observation
@@ -127,12 +134,14 @@ def room(*things: tuple[int, Any], carrying: Any = None) -> World:
 
 
 def test_an_observation_names_what_is_in_sight_nearest_first():
-    world = room((26, thing("ball", "red")), (11, thing("ball", "red")), (41, thing("door", "red")), (25, thing("box", "blue")))
+    world = room(
+        (26, thing("ball", "red")), (11, thing("ball", "red")), (41, thing("door", "red")), (25, thing("box", "blue"))
+    )
     assert Scene.of(world).describe(world) == (
-        "In front of you in this room, you can see several objects: There is a blue box 1 right in front of you 1 steps away. "
-        "There is a red ball 1 right in front of you 2 steps away. There is a red ball 2 1 steps in front of you and 2 steps to your left. "
-        "There is a red closed door 1 3 steps in front of you and 2 steps to your right. "
-        "The room has walls around you. You are facing a box 1 steps away. You are not carrying anything."
+        "In front of you in this room, you can see several objects: There is a blue box 1 right in front of you 1 "
+        "steps away. There is a red ball 1 right in front of you 2 steps away. There is a red ball 2 1 steps in front "
+        "of you and 2 steps to your left. There is a red closed door 1 3 steps in front of you and 2 steps to your "
+        "right. The room has walls around you. You are facing a box 1 steps away. You are not carrying anything."
     )
 
 
@@ -162,7 +171,9 @@ def test_an_action_stands_for_the_shortest_way():
 def test_a_door_is_passed_open_or_with_its_key(key: str, state: str, expected: dict):
     world = room((27, thing("door", "red", state)), carrying=thing(key, "red"))
     actions = Scene.of(world).actions
-    assert {a: moves for a, moves in actions.items() if "through" in a} == {a: (FORWARD, *moves) for a, moves in expected.items()}
+    assert {a: moves for a, moves in actions.items() if "through" in a} == {
+        a: (FORWARD, *moves) for a, moves in expected.items()
+    }
     assert actions["drop"] == (DROP,) and not any(a.startswith("pickup") for a in actions)
 
 
@@ -208,7 +219,10 @@ def test_pick_up_is_another_word_for_pickup(game: BabyAI):
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(
-        st.one_of(st.text(max_size=30), st.sampled_from(["turn left", "move forward", "pickup", "go to ", "drop", "toggle"])), max_size=6
+        st.one_of(
+            st.text(max_size=30), st.sampled_from(["turn left", "move forward", "pickup", "go to ", "drop", "toggle"])
+        ),
+        max_size=6,
     )
 )
 def test_any_text_is_an_action(actions: list[str]):
@@ -237,12 +251,18 @@ def test_small_levels_are_told_apart_by_what_they_are(game: BabyAI):
 
 
 def test_agentgym_numbers_are_level_and_seed(game: BabyAI):
-    for index, task in ((0, "GoToRedBallGrey@0"), (1804, "GoToLocalS8N7@45"), (43, "GoToObjS6@1"), (79, "BossLevelNoUnlock@1")):
+    for index, task in (
+        (0, "GoToRedBallGrey@0"),
+        (1804, "GoToLocalS8N7@45"),
+        (43, "GoToObjS6@1"),
+        (79, "BossLevelNoUnlock@1"),
+    ):
         assert game.reset(f"agentgym/{index}")[1] == game.reset(task)[1]
 
 
 def test_ids_mean_the_same_tasks_as_ever(game: BabyAI):
-    """Whatever the process, its hash seed and the versions installed. If this fails, published task ids have changed their meaning."""
+    """Whatever the process, its hash seed and the versions installed.
+    If this fails, published task ids have changed their meaning."""
     digest = hashlib.sha256()
     for spec in LEVELS:
         digest.update(game.reset(f"{spec.name}@3000")[1].observation.encode())
@@ -253,7 +273,9 @@ def test_ids_mean_the_same_tasks_as_ever(game: BabyAI):
     assert digest.hexdigest()[:16] == "544e9291b68f9abb"
 
 
-@pytest.mark.parametrize("task", ["", "GoToRedBall", "GoToRedBall@", "GoToRedBall@-1", "Nowhere@0", "agentgym/", "agentgym/x", "GoTo@0\n"])
+@pytest.mark.parametrize(
+    "task", ["", "GoToRedBall", "GoToRedBall@", "GoToRedBall@-1", "Nowhere@0", "agentgym/", "agentgym/x", "GoTo@0\n"]
+)
 def test_an_unknown_task_is_named(game: BabyAI, task: str):
     with pytest.raises(UnknownTask, match="BabyAI has no task"):
         game.reset(task)

@@ -18,7 +18,12 @@ PYTHON, SEARCH = "python: print(6 * 7)", "search: capital"
 LIMITED = [
     (MATHS, {"calls": {"python": 1}}, [PYTHON, PYTHON], "You may call python once, and have done so."),
     (BOTH, {"calls": {"search": 2}}, [SEARCH, SEARCH, SEARCH], "You may call search twice, and have done so."),
-    (BOTH, {"calls": {"search": 3, "all": 2}, "python": True}, [SEARCH, PYTHON, SEARCH], "You may call tools twice, and have done so."),
+    (
+        BOTH,
+        {"calls": {"search": 3, "all": 2}, "python": True},
+        [SEARCH, PYTHON, SEARCH],
+        "You may call tools twice, and have done so.",
+    ),
     (BOTH, {"calls": {"python": 0}, "python": True}, [PYTHON], "You may call python never, and have done so."),
 ]
 
@@ -30,7 +35,9 @@ def opened(name: str, options: dict[str, Any]) -> tuple[Environment[Any], Any, s
 
 
 @pytest.mark.parametrize(("name", "options", "actions", "text"), LIMITED)
-def test_one_call_too_many_is_refused_and_an_answer_is_not(name: str, options: dict[str, Any], actions: list[str], text: str) -> None:
+def test_one_call_too_many_is_refused_and_an_answer_is_not(
+    name: str, options: dict[str, Any], actions: list[str], text: str
+) -> None:
     environment, state, opening = opened(name, options)
     assert "\nYou may call " in opening
     *allowed, last = actions
@@ -72,7 +79,11 @@ def test_an_expert_who_needs_more_calls_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("calls", "message"),
-    [({"pyhton": 3}, "there is no tool 'pyhton'; name python, all"), ({"python": -1}, "0 or more"), ({"all": "many"}, "0 or more")],
+    [
+        ({"pyhton": 3}, "there is no tool 'pyhton'; name python, all"),
+        ({"python": -1}, "0 or more"),
+        ({"all": "many"}, "0 or more"),
+    ],
 )
 def test_limits_that_are_none_are_refused(calls: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

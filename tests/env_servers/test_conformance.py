@@ -36,15 +36,20 @@ OPTIONS: dict[str, dict[str, Any]] = {"mathtool": {"calls": {"python": 1}}, "sci
 
 
 def option_sets() -> list[tuple[str, str]]:
-    """Every environment with its defaults, with the options of every configuration that comes with agentr, and with `OPTIONS`; as JSON."""
-    sections = [yaml.safe_load(path.read_text(encoding="utf-8")).get("env") for path in (ROOT / "configs").rglob("*.yaml")]
+    """Every environment with its defaults, with the options of every configuration that comes with agentr, and with
+    `OPTIONS`; as JSON."""
+    sections = [
+        yaml.safe_load(path.read_text(encoding="utf-8")).get("env") for path in (ROOT / "configs").rglob("*.yaml")
+    ]
     shipped = [(env["name"], env.get("options", {})) for env in sections if env and "name" in env]
     found = [*((name, {}) for name in ENVIRONMENTS), *shipped, *OPTIONS.items()]
     return sorted({(name, json.dumps(options, sort_keys=True)) for name, options in found})
 
 
 def test_the_options_of_configurations_are_among_those_tried():
-    assert {("textcraft", '{"distractors": 3, "recipes": "exact"}'), ("sciworld", '{"simplifications": "easy"}')} < set(option_sets())
+    assert {("textcraft", '{"distractors": 3, "recipes": "exact"}'), ("sciworld", '{"simplifications": "easy"}')} < set(
+        option_sets()
+    )
     presets = [preset for method in methods().values() for preset in method.presets.values()]
     assert not [preset for preset in presets if "options" in preset.get("env", {})], "presets name no options"
 
@@ -55,7 +60,11 @@ def test_the_options_of_configurations_are_among_those_tried():
 def test_every_environment_conforms(name: str, options: str):
     skip_unless_available(DESCRIBED[name])
     given = json.loads(options)
-    if missing := [r.name for r in DESCRIBED[name].requirements if not r.present and any(f"'{option}'" in r.name for option in given)]:
+    if missing := [
+        r.name
+        for r in DESCRIBED[name].requirements
+        if not r.present and any(f"'{option}'" in r.name for option in given)
+    ]:
         pytest.skip(f"{missing[0]} is missing")
     arguments = [name, *(f"--option={option}={json.dumps(value)}" for option, value in given.items())]
     with child_server(*arguments, hash_seed="1") as (url, _), child_server(*arguments, hash_seed="2") as (second, _):

@@ -36,7 +36,9 @@ def sent_before_the_end(url: str, head: bytes) -> int:
         return sent
 
 
-@pytest.mark.parametrize("head", [b"GET /health HTTP/1.1\r\nX: ", b"GET /", b"GET /health HTTP/1.1\r\nA: b\r\nAuthorization: Bearer "])
+@pytest.mark.parametrize(
+    "head", [b"GET /health HTTP/1.1\r\nX: ", b"GET /", b"GET /health HTTP/1.1\r\nA: b\r\nAuthorization: Bearer "]
+)
 def test_a_head_without_end_costs_an_environment_server_nothing(head: bytes):
     with child_server("textcraft") as (url, _), http_client(url) as client:
         assert sent_before_the_end(url, head) < 16 * 2**20  # what the system keeps for both ends

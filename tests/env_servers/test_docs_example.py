@@ -21,7 +21,9 @@ PAGE = ROOT / "docs" / "add_an_environment.md"
 @pytest.fixture
 def lamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Environment]:
     """The example, loaded from the files that the page shows."""
-    files = re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    files = re.findall(
+        r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     assert {name for name, _ in files} == {"lamps/spec.yaml", "lamps/__init__.py"}
     for name, text in files:
         path = tmp_path / name

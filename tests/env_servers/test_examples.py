@@ -44,7 +44,11 @@ SLOW = {"sciworld", "searchqa", "searchqa/python"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in (*sorted(ENVIRONMENTS.keys() - WITHOUT), *VARIANTS)]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+        for name in (*sorted(ENVIRONMENTS.keys() - WITHOUT), *VARIANTS)
+    ],
 )
 def test_a_worked_example_is_what_the_environment_answers(name: str):
     file, options = VARIANTS.get(name, (f"{name}/spec.yaml", {}))
@@ -72,5 +76,7 @@ def test_the_problem_of_a_worked_example_is_trained_on_and_held_out_nowhere(name
     environment, task, _ = played(name.partition("/")[0], file, options)
     splits, identity = environment.spec.splits, environment.spec.identity
     labels = {info.id: info.labels for info in environment.split("train")}
-    held_out = {info.labels[identity] for split, s in splits.items() if not s.train for info in environment.split(split)}
+    held_out = {
+        info.labels[identity] for split, s in splits.items() if not s.train for info in environment.split(split)
+    }
     assert labels[task][identity] not in held_out

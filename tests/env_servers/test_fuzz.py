@@ -48,7 +48,19 @@ def assert_sane(status: int, body: bytes) -> None:
 
 def test_every_endpoint_is_described():
     described = {path for path in APP.openapi()["paths"] if path.startswith("/v1/")}
-    names = ("open", "step", "expand", "fork", "actions", "snapshot", "restore", "close", "spec", "splits/{name}", "expert")
+    names = (
+        "open",
+        "step",
+        "expand",
+        "fork",
+        "actions",
+        "snapshot",
+        "restore",
+        "close",
+        "spec",
+        "splits/{name}",
+        "expert",
+    )
     assert described == {f"/v1/{name}" for name in names}
     assert APP.openapi_url is None
 
@@ -77,13 +89,22 @@ data = st.recursive(
 
 @pytest.mark.slow
 @settings(BOUNDED, max_examples=60)
-@given(said=actions, index=st.none() | st.integers(-2, 3), state=st.dictionaries(st.sampled_from(["goal", "at", "moves", "x"]), data))
+@given(
+    said=actions,
+    index=st.none() | st.integers(-2, 3),
+    state=st.dictionaries(st.sampled_from(["goal", "at", "moves", "x"]), data),
+)
 def test_no_argument_breaks_a_session_that_exists(url: str, said: list[str], index: int | None, state: dict[str, Any]):
     """Ids that were drawn at random never name a session."""
     with http_client(url) as client:
         session = client.post("/v1/open", json={"task": "train-3"}).json()["session"]
         snapshot = client.post("/v1/snapshot", json={"session": session}).json()
-        requests = [("expand", {"actions": said}), ("step", {"action": said[0], "index": index}), ("actions", {}), ("fork", {})]
+        requests = [
+            ("expand", {"actions": said}),
+            ("step", {"action": said[0], "index": index}),
+            ("actions", {}),
+            ("fork", {}),
+        ]
         for path, more in requests:
             response = client.post(f"/v1/{path}", json={"session": session, **more})
             assert_sane(response.status_code, response.content)
@@ -104,14 +125,21 @@ def served(name: str) -> FastAPI:
 
 
 def bodies(model: type[BaseModel]) -> Iterator[str]:
-    """Bodies as JSON that would be in order, but for halves of characters in one of their texts; none of a model without texts."""
-    kinds = {name: str(field.annotation) for name, field in model.model_fields.items() if name not in ("status", "scores")}
+    """Bodies as JSON that would be in order, but for halves of characters in one of their texts; none of a model
+    without texts."""
+    kinds = {
+        name: str(field.annotation) for name, field in model.model_fields.items() if name not in ("status", "scores")
+    }
     texts = [name for name, kind in kinds.items() if "str" in kind]
     written = {
-        name: '["x"]' if "list[" in kind else "{}" if "dict[" in kind else '"x"' if "str" in kind else "1" for name, kind in kinds.items()
+        name: '["x"]' if "list[" in kind else "{}" if "dict[" in kind else '"x"' if "str" in kind else "1"
+        for name, kind in kinds.items()
     }
     for half, name in itertools.product(HALVES, texts):
-        damaged = {**written, name: written[name].replace('"x"', f'"{half}"').replace("{}", f'{{"x": [{{"y": "{half}"}}]}}')}
+        damaged = {
+            **written,
+            name: written[name].replace('"x"', f'"{half}"').replace("{}", f'{{"x": [{{"y": "{half}"}}]}}'),
+        }
         yield "{" + ", ".join(f'"{name}": {value}' for name, value in damaged.items()) + "}"
     if texts and model.model_config.get("extra") == "forbid":
         yield '{"\\ud800": 1}'

@@ -1,4 +1,5 @@
-"""Which answers are right: pairs that are equal or different by the way in which they were made, examples, and answers made to hurt."""
+"""Which answers are right: pairs that are equal or different by the way in which they were made, examples, and answers
+made to hurt."""
 
 from __future__ import annotations
 
@@ -142,7 +143,11 @@ def test_any_text_is_judged(text: str):
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.integers(2, 10**6),
-    st.lists(st.sampled_from("is not wrong or maybe 7 minus pi squared about x of the per ( ) ! , ? - ^".split()), min_size=1, max_size=4),
+    st.lists(
+        st.sampled_from("is not wrong or maybe 7 minus pi squared about x of the per ( ) ! , ? - ^".split()),
+        min_size=1,
+        max_size=4,
+    ),
 )
 def test_what_follows_a_number_is_part_of_the_answer(number: int, rest: list[str]):
     if rest not in (["pi"], [","]):
@@ -150,8 +155,12 @@ def test_what_follows_a_number_is_part_of_the_answer(number: int, rest: list[str
 
 
 def test_a_long_answer_is_wrong():
-    assert not correct(", ".join(map(str, range(200))) + ", 18", "18") and len(", ".join(map(str, range(200)))) > MAX_CHARS
+    assert (
+        not correct(", ".join(map(str, range(200))) + ", 18", "18") and len(", ".join(map(str, range(200)))) > MAX_CHARS
+    )
 
 
 def test_what_is_in_a_box():
-    assert boxed("\\boxed{1} and \\boxed{\\frac{a}{b}} end") == "\\frac{a}{b}" and boxed("\\boxed{1") == "" == boxed("1")
+    assert boxed("\\boxed{1} and \\boxed{\\frac{a}{b}} end") == "\\frac{a}{b}" and boxed("\\boxed{1") == "" == boxed(
+        "1"
+    )

@@ -35,14 +35,20 @@ class Noisy(gymnasium.Env):
 
 
 gymnasium.register("Noisy-v0", Noisy)
-LAKE: dict[str, Any] = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "actions": ["left", "down", "right", "up"]}
+LAKE: dict[str, Any] = {
+    "id": "FrozenLake-v1",
+    "kwargs": {"is_slippery": False},
+    "actions": ["left", "down", "right", "up"],
+}
 WAY = ["down", "down", "right", "right", "down", "right"]
 
 
 class Wide(Noisy):
     """Shows more numbers than numpy does by itself."""
 
-    observation_space = gymnasium.spaces.Dict({"grid": gymnasium.spaces.MultiDiscrete([9] * 2000), "map": gymnasium.spaces.Dict()})
+    observation_space = gymnasium.spaces.Dict(
+        {"grid": gymnasium.spaces.MultiDiscrete([9] * 2000), "map": gymnasium.spaces.Dict()}
+    )
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         return {"grid": numpy.arange(2000), "map": {"part": numpy.arange(2000)}}, {}
@@ -75,7 +81,8 @@ def test_a_copy_is_played_again_and_goes_its_own_way_however_few_are_kept_open()
     lake.step(state, "down")
     copies = [lake.fork(state) for _ in range(3)]
     seen = [
-        lake.step(copy, action).observation.splitlines()[0].strip() for copy, action in zip(copies, ("up", "down", "left"), strict=True)
+        lake.step(copy, action).observation.splitlines()[0].strip()
+        for copy, action in zip(copies, ("up", "down", "left"), strict=True)
     ]
     assert seen == ["(Up)", "(Down)", "(Left)"] and len(lake._live) == 1
     assert [len(each.steps) for each in (state, *copies)] == [1, 2, 2, 2]

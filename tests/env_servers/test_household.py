@@ -63,7 +63,9 @@ def random_play(state: HouseholdState, rng: random.Random, steps: int) -> list[s
 def test_the_same_tasks_whatever_the_hash_seed():
     def digest(seed: str) -> str:
         environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True
+        ).stdout
 
     first, second = digest("1"), digest("2")
     assert first == second and len(first.strip()) == 64
@@ -130,7 +132,8 @@ def test_the_expert_knows_only_what_it_has_read():
         other = dataclasses.replace(
             problem,
             where={
-                name: rng.choice(list(problem.receptacles)) if name in problem.candidates else home for name, home in problem.where.items()
+                name: rng.choice(list(problem.receptacles)) if name in problem.candidates else home
+                for name, home in problem.where.items()
             },
         )
         first, second = _episode(problem), _episode(other)
@@ -173,7 +176,14 @@ def test_what_is_listed_can_be_done_and_nothing_else():
         random_play(state, rng, rng.randrange(12))
         names = [*state.problem.receptacles, *state.problem.things, "unicorn 1"]
         one = [f"{verb} {name}" for verb in ("go to", "open", "close", "use", "examine") for name in names]
-        forms = ("take {} from {}", "move {} to {}", "clean {} with {}", "heat {} with {}", "cool {} with {}", "slice {} with {}")
+        forms = (
+            "take {} from {}",
+            "move {} to {}",
+            "clean {} with {}",
+            "heat {} with {}",
+            "cool {} with {}",
+            "slice {} with {}",
+        )
         two = [form.format(a, b) for form in forms for a, b in product(names, repeat=2)]
         before = GAME.snapshot(state)
         possible = set()
@@ -182,7 +192,9 @@ def test_what_is_listed_can_be_done_and_nothing_else():
             if GAME.step(fork, action).valid:
                 possible.add(action)
             else:
-                assert {**GAME.snapshot(fork), "done": False} == {**before, "done": False}, f"{action} was refused and changed something"
+                assert {**GAME.snapshot(fork), "done": False} == {**before, "done": False}, (
+                    f"{action} was refused and changed something"
+                )
         assert possible == set(GAME.actions(state))
 
 
@@ -214,7 +226,10 @@ def kitchen() -> HouseholdState:
 @pytest.mark.parametrize(
     "play",
     [
-        [("look", "You are in the middle of a room. Looking quickly around you, you see nothing."), ("open fridge 1", None)],
+        [
+            ("look", "You are in the middle of a room. Looking quickly around you, you see nothing."),
+            ("open fridge 1", None),
+        ],
         [
             ("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed."),
             ("go to shelf 1", None),  # it is within reach
@@ -269,7 +284,13 @@ def test_texts_and_refusals(play: list[tuple[str, str | None]]):
 
 def test_a_heated_apple_must_stay_hot():
     state = kitchen()
-    for action in ("go to shelf 1", "take apple 1 from shelf 1", "go to microwave 1", "heat apple 1 with microwave 1", "go to fridge 1"):
+    for action in (
+        "go to shelf 1",
+        "take apple 1 from shelf 1",
+        "go to microwave 1",
+        "heat apple 1 with microwave 1",
+        "go to fridge 1",
+    ):
         assert rules.act(state, action)
     cold = GAME.fork(state)
     assert rules.act(cold, "cool apple 1 with fridge 1")
@@ -291,7 +312,9 @@ def test_the_actions_may_be_shown():
     st.lists(
         st.one_of(
             st.text(max_size=30),
-            st.lists(st.sampled_from("take from go to put in/on open fridge 1 apple".split()), max_size=8).map(" ".join),
+            st.lists(st.sampled_from("take from go to put in/on open fridge 1 apple".split()), max_size=8).map(
+                " ".join
+            ),
         ),
         max_size=6,
     )
@@ -356,7 +379,16 @@ def test_a_damaged_snapshot_is_refused(data: dict):
 
 
 @pytest.mark.parametrize(
-    "task", ["", "clean-0001", "train/clean-1", "train/clean-9999", "train/wash-0001", "../train/clean-0001", "train/clean-0001\n"]
+    "task",
+    [
+        "",
+        "clean-0001",
+        "train/clean-1",
+        "train/clean-9999",
+        "train/wash-0001",
+        "../train/clean-0001",
+        "train/clean-0001\n",
+    ],
 )
 def test_an_unknown_task_is_named(task: str):
     with pytest.raises(UnknownTask):
@@ -396,13 +428,17 @@ def test_the_expert_solves_alfworlds_problems(problems: Path):
 
 PDDL = """(define (problem p) (:domain alfred) (:objects)
 (:init
-(receptacleType Cabinet_bar_1 CabinetType) (receptacleType Cabinet_bar_2 CabinetType) (receptacleType Fridge_bar_1 FridgeType)
-(objectType Mug_bar_1 MugType) (objectType Mug_bar_2 MugType) (openable Cabinet_bar_1) (openable Fridge_bar_1) (opened Fridge_bar_1)
+(receptacleType Cabinet_bar_1 CabinetType) (receptacleType Cabinet_bar_2 CabinetType) (receptacleType Fridge_bar_1 \
+FridgeType)
+(objectType Mug_bar_1 MugType) (objectType Mug_bar_2 MugType) (openable Cabinet_bar_1) (openable Fridge_bar_1) (opened \
+Fridge_bar_1)
 (pickupable Mug_bar_1) (coolable Mug_bar_1) (canContain CabinetType MugType)
 (inReceptacle Mug_bar_1 Cabinet_bar_2) (inReceptacle Mug_bar_2 Fridge_bar_1) (objectAtLocation Mug_bar_1 loc_2)
-(receptacleAtLocation Cabinet_bar_1 loc_1) (receptacleAtLocation Cabinet_bar_2 loc_2) (receptacleAtLocation Fridge_bar_1 loc_1)
+(receptacleAtLocation Cabinet_bar_1 loc_1) (receptacleAtLocation Cabinet_bar_2 loc_2) (receptacleAtLocation \
+Fridge_bar_1 loc_1)
 (atLocation agent1 loc_9))
-(:goal (and (exists (?r - receptacle) (exists (?o - object) (and (coolable ?o) (objectType ?o MugType) (receptacleType ?r CabinetType)
+(:goal (and (exists (?r - receptacle) (exists (?o - object) (and (coolable ?o) (objectType ?o MugType) (receptacleType \
+?r CabinetType)
 (isCool ?o) (inReceptacle ?o ?r)))))))"""
 
 
@@ -412,17 +448,26 @@ def test_problems_in_pddl_are_read_with_alfworlds_numbers(tmp_path: Path):
     assert problem.where == {"mug 2": "cabinet 1", "mug 1": "fridge 1"}
     assert problem.goal == Goal(TaskType.COOL, "mug", "cabinet") and problem.candidates == ("mug 2",)
     assert problem.marks == {"opened fridge 1", "down mug 2"} and problem.start is None
-    assert problem.receptacles["cabinet 2"].place == problem.receptacles["fridge 1"].place != problem.receptacles["cabinet 1"].place
+    assert (
+        problem.receptacles["cabinet 2"].place
+        == problem.receptacles["fridge 1"].place
+        != problem.receptacles["cabinet 1"].place
+    )
 
     name = "pick_cool_then_place_in_recep-Mug-None-Cabinet-1"
     for trial, solvable in (("trial_a", True), ("trial_b", False)):
         folder = tmp_path / "valid_seen" / name / trial
         folder.mkdir(parents=True)
         grammar = '{"rhs": "Your task is to: put a cool mug in cabinet."}'
-        (folder / "game.tw-pddl").write_text(json.dumps({"pddl_problem": PDDL, "grammar": grammar, "solvable": solvable}))
+        (folder / "game.tw-pddl").write_text(
+            json.dumps({"pddl_problem": PDDL, "grammar": grammar, "solvable": solvable})
+        )
     game = Household(problems=str(tmp_path))
     [task] = game.split("dev")
-    assert task.id == f"valid_seen/{name}/trial_a" and (task.labels["type"], task.labels["object"]) == (TaskType.COOL, "mug")
+    assert task.id == f"valid_seen/{name}/trial_a" and (task.labels["type"], task.labels["object"]) == (
+        TaskType.COOL,
+        "mug",
+    )
     assert game.reset(task.id)[1].observation.endswith("Your task is to: put a cool mug in cabinet.")
     with pytest.raises(UnknownTask):
         game.reset(f"valid_seen/{name}/trial_b")

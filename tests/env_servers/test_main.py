@@ -51,7 +51,9 @@ def test_what_cannot_be_served_is_refused_with_a_reason(arguments: list[str], re
 def test_a_taken_port_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = subprocess.run(command("serve", "textcraft", "--port", port), env=ENVIRON, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            command("serve", "textcraft", "--port", port), env=ENVIRON, capture_output=True, text=True, timeout=30
+        )
     assert done.returncode == 2 and "in use" in done.stderr
 
 
@@ -67,7 +69,9 @@ def test_without_a_token_on_loopback_everybody_may_enter():
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", True), ("0.0.0.0", False)])
 def test_agentgym_on_loopback_warns_that_it_is_open(host: str, warned: bool):
     arguments = command("serve", "textcraft", "--agentgym", "--host", host)
-    server = subprocess.Popen(arguments, env={**ENVIRON, TOKEN_ENV: "x"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        arguments, env={**ENVIRON, TOKEN_ENV: "x"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None and server.stdout.readline().startswith('{"url"')
     server.terminate()
     assert ("AgentGym's paths need no token" in server.communicate(timeout=30)[1]) is warned
@@ -85,7 +89,8 @@ def test_agentgym_needs_the_token_beyond_loopback():
 def test_it_dies_with_its_parent():
     script = (
         "import os, subprocess, sys\n"
-        "arguments = [sys.executable, '-m', 'env_servers', 'serve', 'textcraft', '--die-with-parent', str(os.getpid())]\n"
+        "arguments = [sys.executable, '-m', 'env_servers', 'serve', 'textcraft', '--die-with-parent', "
+        "str(os.getpid())]\n"
         "child = subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True)\n"
         "child.stdout.readline(); print(child.pid, flush=True); child.wait()\n"
     )
@@ -125,8 +130,12 @@ def test_load():
 
 def test_nothing_is_imported_from_a_program():
     """A ``__main__`` module is run, not imported: what others need of it lives in a module with a name."""
-    sources = [file for folder in ("agentr", "env_servers", "ray_jobs", "tests") for file in (ROOT / folder).rglob("*.py")]
+    sources = [
+        file for folder in ("agentr", "env_servers", "ray_jobs", "tests") for file in (ROOT / folder).rglob("*.py")
+    ]
     assert len(sources) > 200
     assert [
-        str(file) for file in sources if re.search(r"^\s*from \S*__main__ import ", file.read_text(encoding="utf-8"), re.MULTILINE)
+        str(file)
+        for file in sources
+        if re.search(r"^\s*from \S*__main__ import ", file.read_text(encoding="utf-8"), re.MULTILINE)
     ] == []

@@ -50,14 +50,16 @@ def play(game: MathTool, *actions: str, task: str = TASK) -> list[str]:
     return [game.step(state, action).observation for action in actions]
 
 
-# problems --------------------------------------------------------------------------------------------------------------
+# problems -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_generated_problems_do_not_depend_on_the_hash_seed():
     def digest(seed: str) -> str:
         environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True
+        ).stdout
 
     assert digest("1") == digest("2")
 
@@ -68,7 +70,9 @@ def test_splits_share_no_problem(game: MathTool):
     assert sum(map(len, problems)) == len(set().union(*problems)) == sum(map(len, tasks.values()))
     kinds = {(task.labels["family"], task.labels["difficulty"]) for task in tasks["train"]}
     for name in ("train", "dev", "test"):
-        assert {(task.labels["family"], task.labels["difficulty"]) for task in tasks[name]} == kinds and len(kinds) == 27
+        assert {(task.labels["family"], task.labels["difficulty"]) for task in tasks[name]} == kinds and len(
+            kinds
+        ) == 27
     with pytest.raises(UnknownTask):
         game.split("other")
 
@@ -98,18 +102,21 @@ def test_the_wasteful_expert_calls_once_or_twice_or_first_for_nothing_and_is_rig
         assert code.valid and answer.reward == 1.0
         calls.append("once" if not before else "twice" if before[0].observation == code.observation else "for nothing")
     assert set(calls) == {"once", "twice", "for nothing"}
-    assert [len(game.expert(task) or ()) for task in ("ratio/2/17", "ratio/2/17")] == [len(game.expert("ratio/2/17") or ())] * 2
+    assert [len(game.expert(task) or ()) for task in ("ratio/2/17", "ratio/2/17")] == [
+        len(game.expert("ratio/2/17") or ())
+    ] * 2
 
 
 @pytest.mark.parametrize(
-    "task", ["", "ratio", "ratio/4/0", "ratio/1/-1", "ratio/1/01", "nothing/1/1", "gsm8k_test/0", "../etc/1", "ratio/1/1\n"]
+    "task",
+    ["", "ratio", "ratio/4/0", "ratio/1/-1", "ratio/1/01", "nothing/1/1", "gsm8k_test/0", "../etc/1", "ratio/1/1\n"],
 )
 def test_an_unknown_task_is_named(game: MathTool, task: str):
     with pytest.raises(UnknownTask):
         game.reset(task)
 
 
-# files -----------------------------------------------------------------------------------------------------------------
+# files ----------------------------------------------------------------------------------------------------------------
 
 RECORDS = [
     {"question": "What is 20 - 2?", "answer": "20 - 2 = <<20-2=18>>18\n#### 1,018"},
@@ -123,7 +130,11 @@ def test_files_in_the_usual_forms(tmp_path: Path):
     lines = "\n".join(map(json.dumps, RECORDS))
     (tmp_path / "mine.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     rows = [
-        {"prompt": [{"role": "user", "content": "1 + 1?"}], "ability": ability, "reward_model": {"ground_truth": "2", "style": "rule"}}
+        {
+            "prompt": [{"role": "user", "content": "1 + 1?"}],
+            "ability": ability,
+            "reward_model": {"ground_truth": "2", "style": "rule"},
+        }
         for ability in ("qa", "math")
     ]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "arpo.v1.parquet")
@@ -143,9 +154,16 @@ def test_files_in_the_usual_forms(tmp_path: Path):
 
 def test_et_agents_files(tmp_path: Path):
     """Lists of ``question`` or ``input`` with an answer or several; verl's tables with a list of answers."""
-    records = [{"question": "1 + 1?", "answer": "2", "source": "aime"}, {"input": "2 + 2?", "answer": ["4", "four"], "source": "openr1"}]
+    records = [
+        {"question": "1 + 1?", "answer": "2", "source": "aime"},
+        {"input": "2 + 2?", "answer": ["4", "four"], "source": "openr1"},
+    ]
     (tmp_path / "source.json").write_text(json.dumps(records))
-    row = {"prompt": [{"role": "user", "content": "3 + 3?"}], "ability": "math", "reward_model": {"ground_truth": ["6"], "style": "rule"}}
+    row = {
+        "prompt": [{"role": "user", "content": "3 + 3?"}],
+        "ability": "math",
+        "reward_model": {"ground_truth": ["6"], "style": "rule"},
+    }
     parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "stage.parquet")
     game = MathTool(train=str(tmp_path / "source.json"), test=str(tmp_path / "stage.parquet"))
     for task, answer in (("source/0", "2"), ("source/1", "4"), ("stage/0", "6")):
@@ -183,7 +201,9 @@ def test_options_that_cannot_be(tmp_path: Path):
 def test_the_public_sets(shared_data: Path):
     folder = shared_data / "math"
     game = MathTool(
-        train=str(folder / "gsm8k_train.jsonl.gz"), dev=str(folder / "math500_test.jsonl"), test=str(folder / "aime24_test.jsonl")
+        train=str(folder / "gsm8k_train.jsonl.gz"),
+        dev=str(folder / "math500_test.jsonl"),
+        test=str(folder / "aime24_test.jsonl"),
     )
     assert [len(game.split(name)) for name in ("train", "dev", "test")] == [7473, 500, 30]
     assert play(game, "answer: $18$", task="gsm8k_train/0") == ["Your answer is incorrect."]
@@ -193,7 +213,7 @@ def test_the_public_sets(shared_data: Path):
     assert len(MathTool(test=str(shared_data / "qa" / "arpo_valid.parquet")).split("test")) == 100
 
 
-# answers ---------------------------------------------------------------------------------------------------------------
+# answers --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,10 +230,22 @@ def test_the_public_sets(shared_data: Path):
         ("\\sqrt{8}", "2\\sqrt{2}", True),
         ("(3, \\pi/3)", "\\left( 3, \\frac{\\pi}{2} \\right)", False),
         ("__import__('os').system('id')", "3", False),
-        *((text, "27", True) for text in ("x = 27", "27.", "$27$", "$x = 27$", "\\boxed{27}", "27 apples", "The answer is 27", "26 + 1")),
-        *((text, "27", True) for text in ("So we get 27.", "It is $27$", "27 dollars", "27 cm^2", "27 km/h", "about 27", "27\\text{ cm}")),
-        *((text, "27", False) for text in ("27x", "27\\pi", "27i", "27!", "(27, 27)", "28, 27", "28 (not 27)", "not 27", "27 or 28")),
-        *((text, "27", False) for text in ("the answer is not 27", "27 thousand", "27 pi", "27 times 2", "27; 28", "28 apples and 27")),
+        *(
+            (text, "27", True)
+            for text in ("x = 27", "27.", "$27$", "$x = 27$", "\\boxed{27}", "27 apples", "The answer is 27", "26 + 1")
+        ),
+        *(
+            (text, "27", True)
+            for text in ("So we get 27.", "It is $27$", "27 dollars", "27 cm^2", "27 km/h", "about 27", "27\\text{ cm}")
+        ),
+        *(
+            (text, "27", False)
+            for text in ("27x", "27\\pi", "27i", "27!", "(27, 27)", "28, 27", "28 (not 27)", "not 27", "27 or 28")
+        ),
+        *(
+            (text, "27", False)
+            for text in ("the answer is not 27", "27 thousand", "27 pi", "27 times 2", "27; 28", "28 apples and 27")
+        ),
         *((text, "18", False) for text in ("17, 18", "5 18", "18 19", "17 and 18")),
         ("0.0000001", "0", False),
         ("0.000", "0", True),
@@ -241,7 +273,7 @@ def test_wrong_answers_and_more_of_them():
     assert play(game, "answer: 7", "answer: 8")[-1] == "Your answer is correct."
 
 
-# code ------------------------------------------------------------------------------------------------------------------
+# code -----------------------------------------------------------------------------------------------------------------
 
 
 def test_code_and_its_state(game: MathTool):
@@ -260,7 +292,12 @@ def test_what_the_agent_is_told_of_code(game: MathTool, impatient: PythonTool, m
     assert play(game, "python: import os; os._exit(1)") == ["(The code ended with an error.)"]
     assert play(game, "python: import ctypes; ctypes.string_at(0)") == ["(The interpreter crashed.)"]
     (long,) = play(game, "python: print('a' * 5000 + 'b' * 5000)")
-    assert long.startswith("aaa") and long.endswith("bbb") and "\n... (8000 characters left out) ...\n" in long and len(long) < 2100
+    assert (
+        long.startswith("aaa")
+        and long.endswith("bbb")
+        and "\n... (8000 characters left out) ...\n" in long
+        and len(long) < 2100
+    )
     (endless,) = play(game, "python: while True: print(1)")
     assert endless.endswith("(The code was stopped: it printed too much.)") and len(endless) < 2200
     monkeypatch.setattr(game, "_tool", impatient)
@@ -307,7 +344,9 @@ def test_a_repeated_step_executes_nothing(game: MathTool):
     assert play(game, code) == play(game, code)
 
 
-@pytest.mark.parametrize("action", ["", "python:", "answer: ", "search: what is it", "print(1)", "<python>print(1)</python>", "Action: 1"])
+@pytest.mark.parametrize(
+    "action", ["", "python:", "answer: ", "search: what is it", "print(1)", "<python>print(1)</python>", "Action: 1"]
+)
 def test_what_is_no_action(game: MathTool, action: str):
     state, _ = game.reset(TASK)
     observed = game.step(state, action)
@@ -315,7 +354,13 @@ def test_what_is_no_action(game: MathTool, action: str):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.one_of(st.text(max_size=30), st.text(max_size=30).map("answer: {}".format), st.text(max_size=30).map("python: {}".format)))
+@given(
+    st.one_of(
+        st.text(max_size=30),
+        st.text(max_size=30).map("answer: {}".format),
+        st.text(max_size=30).map("python: {}".format),
+    )
+)
 def test_any_text_is_an_action(action: str):
     game = MathTool()
     state, _ = game.reset(TASK)
@@ -339,7 +384,7 @@ def test_suggestions_can_be_done(game: MathTool):
         assert all(game.step(game.fork(state), action).valid for action in game.actions(state))
 
 
-# copies ----------------------------------------------------------------------------------------------------------------
+# copies ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_fork_is_a_replay_and_independent(game: MathTool):

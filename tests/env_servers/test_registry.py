@@ -9,7 +9,15 @@ import tomllib
 import pytest
 
 from env_servers.base import Environment
-from env_servers.registry import ENVIRONMENTS, UnknownEnvironment, about, client_dialect, client_dialects, describe, load
+from env_servers.registry import (
+    ENVIRONMENTS,
+    UnknownEnvironment,
+    about,
+    client_dialect,
+    client_dialects,
+    describe,
+    load,
+)
 from tests.env_servers.support import ROOT
 
 DESCRIBED = {found.name: found for found in describe()}
@@ -23,7 +31,12 @@ def available(name: str) -> Environment:
 
 def test_about_says_what_a_configuration_is_checked_against():
     found = about("textcraft")
-    assert (found.name, found.title, found.options, found.step_limit) == ("textcraft", "TextCraft", ("recipes", "distractors", "goals"), 20)
+    assert (found.name, found.title, found.options, found.step_limit) == (
+        "textcraft",
+        "TextCraft",
+        ("recipes", "distractors", "goals"),
+        20,
+    )
     assert found.splits == {"train": True, "dev": False, "test": False, "agentgym_train": True, "agentgym_test": False}
     assert found.available and found == DESCRIBED["textcraft"]
     assert about("mathtool").examples == 1
@@ -96,13 +109,27 @@ def test_client_dialects_are_found_in_the_environments_folders():
 
 def test_the_import_contracts_name_every_module():
     """A module that no contract names would be a hole in the wall."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     independent = next(c["modules"] for c in contracts if c["type"] == "independence")
     assert set(independent) == {f"env_servers.{name}" for name in ENVIRONMENTS}
-    forbidden = next(c["forbidden_modules"] for c in contracts if c["type"] == "forbidden" and c["source_modules"] == ["agentr"])
+    forbidden = next(
+        c["forbidden_modules"] for c in contracts if c["type"] == "forbidden" and c["source_modules"] == ["agentr"]
+    )
     allowed = {
         f"env_servers.{name}"
-        for name in ("protocol", "seeds", "observation", "registry", "conformance", "serving", "records", "turns", "connections")
+        for name in (
+            "protocol",
+            "seeds",
+            "observation",
+            "registry",
+            "conformance",
+            "serving",
+            "records",
+            "turns",
+            "connections",
+        )
     }
     folder = ROOT / "env_servers"
     modules = {f"env_servers.{file.stem}" for file in folder.glob("*.py") if not file.stem.startswith("__")}

@@ -46,13 +46,20 @@ CHAT = {"choices": [{"message": {"content": "<think>hm</think> The mill is old."
 
 @contextlib.contextmanager
 def endpoint(answer: Callable[[int, dict[str, Any]], tuple[int, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A service on loopback: ``answer(number of the request, request)`` gives status and JSON. Yields its address and what it was asked."""
+    """A service on loopback: ``answer(number of the request, request)`` gives status and JSON.
+    Yields its address and what it was asked."""
     asked: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            asked.append({"path": self.path, "headers": httpx.Headers(dict(self.headers)), "body": json.loads(body) if body else None})
+            asked.append(
+                {
+                    "path": self.path,
+                    "headers": httpx.Headers(dict(self.headers)),
+                    "body": json.loads(body) if body else None,
+                }
+            )
             status, data = answer(len(asked), asked[-1])
             text = data.encode() if isinstance(data, str) else json.dumps(data).encode()
             with contextlib.suppress(ConnectionError):  # who asked did not wait
@@ -115,10 +122,17 @@ def test_the_world_makes_sense():
 @pytest.mark.parametrize(
     ("name", "text", "titles"),
     [
-        ("a.jsonl", '{"id": 7, "contents": "\\"Title\\"\\nText."}\n\n{"id": "8", "title": "Other", "text": "T"}\n', ["Title", "Other"]),
+        (
+            "a.jsonl",
+            '{"id": 7, "contents": "\\"Title\\"\\nText."}\n\n{"id": "8", "title": "Other", "text": "T"}\n',
+            ["Title", "Other"],
+        ),
         (
             "b.json",
-            '[{"context": {"title": ["A", "B"], "sentences": [["x. ", "y."], ["z"]]}}, {"context": [["A", ["x. ", "y."]]]}]',
+            (
+                '[{"context": {"title": ["A", "B"], "sentences": [["x. ", "y."], ["z"]]}}, {"context": [["A", ["x. ", '
+                '"y."]]]}]'
+            ),
             ["A", "B"],
         ),
         ("c.json", '{"a query": "Page 1: a text"}', ["a query"]),
@@ -161,7 +175,13 @@ def test_bm25_ranks_by_words_and_stems():
     assert [passage.id for passage in found] == ["1", "2", "3"]
     assert found[0].score > found[1].score > found[2].score > 0
     assert retriever.search("composers", 5)[0].title == "Ada Orwen"
-    assert retriever.search("xyzzy", 5) == retriever.search("the of", 5) == retriever.search("", 5) == retriever.search("mill", 0) == []
+    assert (
+        retriever.search("xyzzy", 5)
+        == retriever.search("the of", 5)
+        == retriever.search("", 5)
+        == retriever.search("mill", 0)
+        == []
+    )
     assert retriever.search("mill river", 4) == retriever.search("river mill", 4)
 
 
@@ -203,7 +223,9 @@ def test_dense_retrieval_with_a_tiny_encoder(tmp_path: Path):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     words = sorted({word.strip(".").lower() for passage in PASSAGES for word in passage.contents.split()})
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", "query", "passage", *words]))
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", "query", "passage", *words])
+    )
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=len(words) + 8, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
@@ -222,7 +244,9 @@ def test_dense_retrieval_with_a_tiny_encoder(tmp_path: Path):
     queries = ["a river", "who was born in a mill and what did this composer write", "grain"]
     one_by_one = [retriever.search(query, 4) for query in queries]
     batched = retriever.search_many(queries, 10)
-    assert [[p.id for p in found] for found in batched] == [[p.id for p in found] for found in one_by_one], "padding must not count"
+    assert [[p.id for p in found] for found in batched] == [[p.id for p in found] for found in one_by_one], (
+        "padding must not count"
+    )
     [file] = (tmp_path / "vectors").iterdir()
     np.save(file, np.load(file)[::-1])
     again = Dense(PASSAGES, **settings, query_prefix="passage: ")
@@ -341,8 +365,15 @@ def test_a_call_ends_by_its_deadline():
 
 def test_a_web_search_is_a_post_or_an_address(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SERPER_API_KEY", "key-1")
-    hits = [{"title": "Mill", "link": "http://mill", "snippet": "An old mill."}, {"title": "no text"}, {"snippet": "untitled", "link": "x"}]
-    with endpoint(lambda number, _: (200, {"organic": hits, "web": {"results": hits}} if number < 3 else {})) as (url, asked):
+    hits = [
+        {"title": "Mill", "link": "http://mill", "snippet": "An old mill."},
+        {"title": "no text"},
+        {"snippet": "untitled", "link": "x"},
+    ]
+    with endpoint(lambda number, _: (200, {"organic": hits, "web": {"results": hits}} if number < 3 else {})) as (
+        url,
+        asked,
+    ):
         found = build("web", {"url": url}).search("old mill", 2)
         assert found == [Passage("http://mill", "Mill", "An old mill.", 1.0), Passage("x", "", "untitled", 0.333333)]
         assert asked[0]["body"] == {"q": "old mill", "num": 2} and asked[0]["headers"]["X-Api-Key"] == "key-1"
@@ -354,7 +385,10 @@ def test_a_web_search_is_a_post_or_an_address(monkeypatch: pytest.MonkeyPatch):
 
 def test_without_a_key_nothing_is_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("SERPER_API_KEY", "key-1")
-    with endpoint(lambda number, _: (200, {"organic": [{"title": "Mill", "link": "m", "snippet": "Old."}]})) as (url, asked):
+    with endpoint(lambda number, _: (200, {"organic": [{"title": "Mill", "link": "m", "snippet": "Old."}]})) as (
+        url,
+        asked,
+    ):
         recorded = build("web", {"url": url}, cache=Cache(str(tmp_path / "cache"))).search("mill", 1)
         monkeypatch.delenv("SERPER_API_KEY")
         with pytest.raises(RuntimeError, match="needs a key in the environment variable SERPER_API_KEY"):
@@ -370,18 +404,27 @@ def test_a_summary_is_asked_for_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("SUMMARY_KEY", "key-2")
     cache = Cache(str(tmp_path / "cache"))
     with endpoint(lambda number, _: (200, CHAT)) as (url, asked):
-        summariser = ChatSummariser(base_url=f"{url}/v1/", model="m", key_env="SUMMARY_KEY", passage_chars=9, cache=cache)
+        summariser = ChatSummariser(
+            base_url=f"{url}/v1/", model="m", key_env="SUMMARY_KEY", passage_chars=9, cache=cache
+        )
         for _ in range(2):
             assert summariser.summarise("Why?", ["first"], "mill", PASSAGES[:2]) == "The mill is old."
         [request] = asked
         assert request["path"] == "/v1/chat/completions" and request["headers"]["Authorization"] == "Bearer key-2"
         prompt = request["body"]["messages"][0]["content"]
-        assert "Question: Why?" in prompt and "Earlier searches: first" in prompt and "[2] Mill\nMills gri\n" in prompt + "\n"
+        assert (
+            "Question: Why?" in prompt
+            and "Earlier searches: first" in prompt
+            and "[2] Mill\nMills gri\n" in prompt + "\n"
+        )
         assert request["body"]["model"] == "m" and request["body"]["temperature"] == 0.0
     monkeypatch.delenv("SUMMARY_KEY")
     with pytest.raises(RuntimeError, match="SUMMARY_KEY"):
         ChatSummariser(base_url=url, model="m", key_env="SUMMARY_KEY")
-    with endpoint(lambda number, _: (200, {"choices": []})) as (url, asked), pytest.raises(RetrievalFailure, match="another form"):
+    with (
+        endpoint(lambda number, _: (200, {"choices": []})) as (url, asked),
+        pytest.raises(RetrievalFailure, match="another form"),
+    ):
         ChatSummariser(base_url=url, model="m").summarise("Why?", [], "mill", PASSAGES)
 
 
@@ -480,7 +523,11 @@ def test_the_command_serves(tmp_path: Path):
             line = json.loads(child.stdout.readline())
             assert line["pid"] == child.pid and line["retriever"].startswith("bm25(k1=0.9, b=0.75")
             with http_client(line["url"]) as client:
-                assert client.post("/search", json={"query": "Almere", "top_n": 1}).json()[0]["contents"].startswith("Almere\n")
+                assert (
+                    client.post("/search", json={"query": "Almere", "top_n": 1})
+                    .json()[0]["contents"]
+                    .startswith("Almere\n")
+                )
         finally:
             child.terminate()
             assert child.wait(20) in (0, -signal.SIGTERM)

@@ -58,7 +58,7 @@ def refused(outcome: Outcome) -> bool:
     return outcome.status is Status.ERROR and "Error: [Errno " in outcome.output
 
 
-# what one may do -------------------------------------------------------------------------------------------------------
+# what one may do ------------------------------------------------------------------------------------------------------
 
 
 def test_output_errors_and_the_value_of_the_last_line(sandbox: Sandbox):
@@ -67,7 +67,9 @@ def test_output_errors_and_the_value_of_the_last_line(sandbox: Sandbox):
     assert sandbox.run() == Outcome(Status.OK, "")
     failed = sandbox.run("def f(n):\n    return 1 / n\n\nf(0)")
     assert failed.status is Status.ERROR
-    assert failed.output.startswith('Traceback (most recent call last):\n  File "<cell 1>", line 4, in <module>\n    f(0)\n')
+    assert failed.output.startswith(
+        'Traceback (most recent call last):\n  File "<cell 1>", line 4, in <module>\n    f(0)\n'
+    )
     assert failed.output.endswith("ZeroDivisionError: division by zero\n")
     assert "SyntaxError" in sandbox.run("x =").output
     assert sandbox.run("input()").output.endswith("EOFError: EOF when reading a line\n")
@@ -75,7 +77,9 @@ def test_output_errors_and_the_value_of_the_last_line(sandbox: Sandbox):
     assert sandbox.run("import os; print('a'); os._exit(3)") == Outcome(Status.ERROR, "a\n")
 
 
-LATE = "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()\nprint('main')"
+LATE = (
+    "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()\nprint('main')"
+)
 POOL = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
 
 
@@ -87,7 +91,11 @@ POOL = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExec
         ("import threading\nthreading.Timer(0.1, print, ('rang',)).start()", "rang\n"),
         ("import atexit\natexit.register(print, 'bye')\nprint('main')", "main\nbye\n"),
         (f"{POOL}job = pool.submit(print, 'pooled')", "pooled\n"),
-        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint('main')", "main\n"),
+        (
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+            "print('main')",
+            "main\n",
+        ),
     ],
 )
 def test_what_ends_after_the_last_line_is_heard(sandbox: Sandbox, code: str, printed: str):
@@ -101,10 +109,14 @@ def test_what_an_earlier_cell_left_to_be_done_is_not_heard_in_a_later_one(sandbo
 
 
 @pytest.mark.parametrize("end", ["raise SystemExit({})", "import sys\nsys.exit({})", "exit({})"])
-@pytest.mark.parametrize(("why", "said"), [("'no solution'", "no solution\n"), ("['a']", "['a']\n"), ("3", ""), ("0", None), ("", None)])
+@pytest.mark.parametrize(
+    ("why", "said"), [("'no solution'", "no solution\n"), ("['a']", "['a']\n"), ("3", ""), ("0", None), ("", None)]
+)
 def test_why_code_ends_itself_is_said(sandbox: Sandbox, end: str, why: str, said: str | None):
     failed = Outcome(Status.ERROR, f"main\n{said}")
-    assert sandbox.run(f"print('main')\n{end.format(why)}") == (Outcome(Status.OK, "main\n") if said is None else failed)
+    assert sandbox.run(f"print('main')\n{end.format(why)}") == (
+        Outcome(Status.OK, "main\n") if said is None else failed
+    )
 
 
 def test_a_long_traceback_is_short(sandbox: Sandbox):
@@ -113,7 +125,9 @@ def test_a_long_traceback_is_short(sandbox: Sandbox):
 
 
 def test_only_the_last_cell_is_heard(sandbox: Sandbox):
-    outcome = sandbox.run("import os\nx = 20\nprint('loud')\nos.write(1, b'loud')", "x += 1\n1 / 0\nx += 100", "print(x * 2)")
+    outcome = sandbox.run(
+        "import os\nx = 20\nprint('loud')\nos.write(1, b'loud')", "x += 1\n1 / 0\nx += 100", "print(x * 2)"
+    )
     assert outcome == Outcome(Status.OK, "42\n")
 
 
@@ -125,7 +139,8 @@ def test_the_same_code_gives_the_same_output(sandbox: Sandbox):
 CHANCE = """
 import os, random, secrets, tempfile, uuid
 def f(): pass
-drawn = (str(f), id(f), uuid.uuid4(), os.urandom(4), secrets.token_hex(4), random.SystemRandom().random(), random.Random().random())
+drawn = (str(f), id(f), uuid.uuid4(), os.urandom(4), secrets.token_hex(4), random.SystemRandom().random(), \
+random.Random().random())
 drawn += (random.random(), random.Random(1).random(), next(tempfile._get_candidate_names()))
 """
 
@@ -133,7 +148,9 @@ drawn += (random.random(), random.Random(1).random(), next(tempfile._get_candida
 def test_chance_and_addresses_are_the_same_everywhere(sandbox: Sandbox):
     first = sandbox.run(CHANCE + "print(drawn)")
     assert first.status is Status.OK and "0x7" in first.output
-    assert sandbox.run(CHANCE, "print(drawn)").output.split("UUID")[1] == first.output.split("UUID")[1], "an earlier cell drew the same"
+    assert sandbox.run(CHANCE, "print(drawn)").output.split("UUID")[1] == first.output.split("UUID")[1], (
+        "an earlier cell drew the same"
+    )
     with bare(sandbox.isolation, LIMITS) as other:
         other.run("1")
         assert other.run(CHANCE + "print(drawn)") == first
@@ -155,14 +172,15 @@ child.start(); child.join()
 
 
 @pytest.mark.parametrize(
-    "text", ["print('\\udc80')", "import os; os.write(1, b'\\xff\\x00')", "print('\udc80')", "\0", "x" * 100_000, "(" * 5000]
+    "text",
+    ["print('\\udc80')", "import os; os.write(1, b'\\xff\\x00')", "print('\udc80')", "\0", "x" * 100_000, "(" * 5000],
 )
 def test_odd_text(sandbox: Sandbox, text: str):
     sandbox.run(text).output.encode()
     assert sandbox.run("1").output == "1\n"
 
 
-# what one may not ------------------------------------------------------------------------------------------------------
+# what one may not -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/proc/1/environ", "/proc/self/maps", "/sys/kernel", __file__])
@@ -181,7 +199,9 @@ def test_neither_are_its_environment_processes_and_packages(sandbox: Sandbox):
         assert sandbox.run(f"import os; os.listdir({str(folder)!r})").output == "[]\n"
 
 
-@pytest.mark.parametrize("folder", ["/", "/usr/lib", "/own", "/dev", "/proc", sys.base_prefix, str(Path(__file__).parent), "/dev/shm"])
+@pytest.mark.parametrize(
+    "folder", ["/", "/usr/lib", "/own", "/dev", "/proc", sys.base_prefix, str(Path(__file__).parent), "/dev/shm"]
+)
 def test_nothing_outside_tmp_can_be_written(sandbox: Sandbox, folder: str):
     assert refused(sandbox.run(f"open({folder!r} + '/left_by_the_test', 'w')"))
     assert not Path(folder, "left_by_the_test").exists()
@@ -220,12 +240,17 @@ def test_no_way_to_more_rights(sandbox: Sandbox, code: str):
 
 
 def test_the_sandboxs_own_descriptors_are_closed(sandbox: Sandbox):
-    code = "import contextlib, os\nfor fd in range(3, 4096):\n    with contextlib.suppress(OSError):\n        print(os.write(fd, bytes(4)))"
+    code = (
+        "import contextlib, os\nfor fd in range(3, 4096):\n    with contextlib.suppress(OSError):\n        "
+        "print(os.write(fd, bytes(4)))"
+    )
     assert sandbox.run(code) == Outcome(Status.OK, "")
 
 
 def test_an_earlier_cell_cannot_write_a_later_ones_answer(sandbox: Sandbox):
-    everywhere = "import contextlib, os\nfor fd in range(64):\n    with contextlib.suppress(OSError):\n        os.write(fd, {})"
+    everywhere = (
+        "import contextlib, os\nfor fd in range(64):\n    with contextlib.suppress(OSError):\n        os.write(fd, {})"
+    )
     assert sandbox.run(everywhere.format("b'made up'"), "print('real')") == Outcome(Status.OK, "real\n")
     assert sandbox.run(everywhere.format("b'made up'"), "x = 1") == Outcome(Status.OK, "")
     assert sandbox.run("1", everywhere.format("b'a' * (1 << 14)"), "print('real')").status in (Status.OK, Status.OUTPUT)
@@ -242,7 +267,7 @@ def test_it_cannot_kill_what_runs_it(sandbox: Sandbox):
     assert sandbox.run("1").output == "1\n" and sandbox._zygote is zygote and zygote._process.poll() is None
 
 
-# limits ----------------------------------------------------------------------------------------------------------------
+# limits ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "time.sleep(60)", "os.close(1); os.close(2); time.sleep(60)"])
@@ -276,7 +301,10 @@ def test_output(sandbox: Sandbox):
 
 
 def test_processes(sandbox: Sandbox):
-    count = "import os, time\nn = 0\ntry:\n    while os.fork(): n += 1\n    time.sleep(60)\nexcept BlockingIOError:\n    print(n)"
+    count = (
+        "import os, time\nn = 0\ntry:\n    while os.fork(): n += 1\n    time.sleep(60)\n"
+        "except BlockingIOError:\n    print(n)"
+    )
     assert sandbox.run(count) == Outcome(Status.OK, f"{LIMITS.processes - 1}\n")
 
 
@@ -317,7 +345,7 @@ def test_a_crash_is_its_own(sandbox: Sandbox, code: str):
     assert sandbox.run("1").output == "1\n"
 
 
-# the sandbox itself ----------------------------------------------------------------------------------------------------
+# the sandbox itself ---------------------------------------------------------------------------------------------------
 
 
 def test_calls_run_at_the_same_time(sandbox: Sandbox):
@@ -325,7 +353,9 @@ def test_calls_run_at_the_same_time(sandbox: Sandbox):
     outcomes: dict[int, Outcome] = {}
 
     def call(i: int) -> None:
-        outcomes[i] = sandbox.run("import time\nbegan = time.monotonic()\ntime.sleep(0.5)\nprint(began, time.monotonic())")
+        outcomes[i] = sandbox.run(
+            "import time\nbegan = time.monotonic()\ntime.sleep(0.5)\nprint(began, time.monotonic())"
+        )
 
     threads = [threading.Thread(target=call, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -358,11 +388,18 @@ def test_what_does_not_start_says_why():
 @pytest.mark.slow
 def test_numpy_and_sympy():
     sandbox = Sandbox()
-    code = "import numpy, sympy\nprint(numpy.linalg.det(numpy.eye(3)), numpy.random.random() == numpy.random.RandomState(0).random())"
+    code = (
+        "import numpy, sympy\nprint(numpy.linalg.det(numpy.eye(3)), numpy.random.random() == "
+        "numpy.random.RandomState(0).random())"
+    )
     assert sandbox.run(code) == Outcome(Status.OK, "1.0 True\n")
     unseeded = "print(numpy.random.default_rng().random(), numpy.random.RandomState().random(), numpy.random.random())"
     other = Sandbox()
-    assert sandbox.run("import numpy\n" + unseeded) == other.run("import numpy", unseeded) == sandbox.run("import numpy\n" + unseeded)
+    assert (
+        sandbox.run("import numpy\n" + unseeded)
+        == other.run("import numpy", unseeded)
+        == sandbox.run("import numpy\n" + unseeded)
+    )
     other.close()
     assert sandbox.run(code, "sympy.solve(sympy.Symbol('x')**2 - 4)") == Outcome(Status.OK, "[-2, 2]\n")
     sandbox.close()

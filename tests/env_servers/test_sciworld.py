@@ -57,7 +57,11 @@ def walk(game: ScienceWorld, task: str, seed: int, length: int = 8) -> list[str]
     """Actions that are valid at the start and do not end the game, with junk between them."""
     rng = random.Random(f"{task}/{seed}")
     state, _ = game.reset(task)
-    valid = [a for a in game.actions(state) if a.split()[0] in ("open", "go", "pick", "move", "pour", "activate", "wait", "use")]
+    valid = [
+        a
+        for a in game.actions(state)
+        if a.split()[0] in ("open", "go", "pick", "move", "pour", "activate", "wait", "use")
+    ]
     game.close(state)
     return [rng.choice([*rng.choices(valid, k=4), "look around", "xyzzy", "task"]) for _ in range(length)]
 
@@ -71,7 +75,9 @@ def test_the_numberings_have_the_sizes_of_the_originals():
     meant = Counter(tasks.numbered("agentr")[n].part for n in tasks.EVALUATION)
     served = Counter(tasks.numbered("agentgym")[n].part for n in tasks.EVALUATION)
     assert meant == {"test": 200} and served == {"test": 107, "train": 66, "dev": 27}
-    assert tasks.parse("agentgym/1095") == tasks.parse("agentr/1095") and tasks.parse("agentgym/1396") == tasks.parse("agentr/1096")
+    assert tasks.parse("agentgym/1095") == tasks.parse("agentr/1095") and tasks.parse("agentgym/1396") == tasks.parse(
+        "agentr/1096"
+    )
 
 
 def test_published_lists_are_what_the_rules_give(shared_data: Path):
@@ -84,7 +90,9 @@ def test_published_lists_are_what_the_rules_give(shared_data: Path):
 
 
 def test_etos_files_become_splits(tmp_path: Path):
-    (tmp_path / "train_indices.json").write_text('[["task-6-lifespan-(longest-lived)", 4], ["task-2a-test-conductivity", 412]]')
+    (tmp_path / "train_indices.json").write_text(
+        '[["task-6-lifespan-(longest-lived)", 4], ["task-2a-test-conductivity", 412]]'
+    )
     found = [Problem("lifespan-longest-lived", 4), Problem("test-conductivity", 412)]
     assert tasks.from_eto(tmp_path / "train_indices.json") == found
     (tmp_path / "dev_indices.json").write_text('[["task-1-boil", 30]]')
@@ -107,7 +115,8 @@ def test_no_problem_of_a_held_out_split_is_in_the_training_split_beside_it(game:
 
 @needs_java
 @pytest.mark.parametrize(
-    "task", ["", "boil", "boil/", "boil/30", "boil/-1", "agentgym/4639", "agentr/4339", "../boil/1", "boil/1\n", "fly/0"]
+    "task",
+    ["", "boil", "boil/", "boil/30", "boil/-1", "agentgym/4639", "agentr/4339", "../boil/1", "boil/1\n", "fly/0"],
 )
 def test_an_unknown_task_is_named(game: ScienceWorld, task: str):
     with pytest.raises(UnknownTask):
@@ -121,7 +130,9 @@ def test_our_tables_are_the_simulators(game: ScienceWorld):
     for name in ("boil", "identify-life-stages-2", "find-plant", "inclined-plane-determine-angle"):
         interface.load(name, 0, "", False)
         listed = (interface.getVariationsTrain(), interface.getVariationsDev(), interface.getVariationsTest())
-        assert [list(found) for found in listed] == [list(tasks.variations(name, part)) for part in ("train", "dev", "test")]
+        assert [list(found) for found in listed] == [
+            list(tasks.variations(name, part)) for part in ("train", "dev", "test")
+        ]
 
 
 # the state machine ----------------------------------------------------------------------------------------------------
@@ -144,7 +155,11 @@ def test_every_answer_is_the_packages_own(game: ScienceWorld, monkeypatch: pytes
         assert 0 < len(plan) <= game.spec.step_limit and plan[0].thought.startswith("I have to ")
         for step in plan:
             text, answer = server.step(step.action), game.step(state, step.action)
-            assert (answer.observation, answer.reward, answer.done) == (text, round(100 * server.getScore()), server.getCompleted())
+            assert (answer.observation, answer.reward, answer.done) == (
+                text,
+                round(100 * server.getScore()),
+                server.getCompleted(),
+            )
         assert (state.reward, state.done) == (100.0, True)
     package.close()
 
@@ -184,13 +199,23 @@ def test_listing_actions_changes_nothing(game: ScienceWorld):
 
 @needs_java
 def test_a_session_lists_the_actions_of_its_own_task_and_options_whatever_others_open(game: ScienceWorld):
-    """What is made easier is one switch for all games of a virtual machine, and "easy" leaves circuits as they are where a task has one."""
+    """What is made easier is one switch for all games of a virtual machine, and "easy" leaves circuits as they are
+    where a task has one."""
     easy = ScienceWorld(simplifications="easy")
     easy._machines = game._machines
-    boiling, circuit, plain = (env.reset(task)[0] for env, task in ((easy, "boil/0"), (easy, "power-component/0"), (game, "boil/0")))
+    boiling, circuit, plain = (
+        env.reset(task)[0] for env, task in ((easy, "boil/0"), (easy, "power-component/0"), (game, "boil/0"))
+    )
     for _ in range(2):  # also after another one was asked
-        kinds = [{action.split()[0] for action in env.actions(state)} for env, state in ((easy, boiling), (easy, circuit), (game, plain))]
-        assert [("connect" in found, "teleport" in found) for found in kinds] == [(False, True), (True, True), (True, False)]
+        kinds = [
+            {action.split()[0] for action in env.actions(state)}
+            for env, state in ((easy, boiling), (easy, circuit), (game, plain))
+        ]
+        assert [("connect" in found, "teleport" in found) for found in kinds] == [
+            (False, True),
+            (True, True),
+            (True, False),
+        ]
 
 
 @needs_java
@@ -203,7 +228,11 @@ def test_a_snapshot_goes_on_in_another_virtual_machine(game: ScienceWorld, repla
     fork = replaying.fork(copy)
     rest = walk(game, task, 100)
     expected = [game.step(state, action) for action in rest]
-    assert [replaying.step(copy, action) for action in rest] == expected == [replaying.step(fork, action) for action in rest]
+    assert (
+        [replaying.step(copy, action) for action in rest]
+        == expected
+        == [replaying.step(fork, action) for action in rest]
+    )
 
 
 @needs_java
@@ -214,7 +243,14 @@ def test_a_snapshot_that_says_something_else_is_refused(game: ScienceWorld):
     data = game.snapshot(state)
     with pytest.raises(ValueError, match="action 1, 'open door to kitchen', did not lead to"):
         game.restore({**data, "digests": [data["digests"][0], "0"]})
-    for damage in ({"task": "boil"}, {"task": None}, {"actions": 1}, {"actions": ["look"]}, {"digests": [1, 2]}, {"digests": None}):
+    for damage in (
+        {"task": "boil"},
+        {"task": None},
+        {"actions": 1},
+        {"actions": ["look"]},
+        {"digests": [1, 2]},
+        {"digests": None},
+    ):
         with pytest.raises(ValueError, match="not a ScienceWorld snapshot"):
             game.restore({**data, **damage})
     with pytest.raises(ValueError, match="not a ScienceWorld snapshot"):
@@ -229,7 +265,21 @@ def test_a_wrong_focus_fails_the_task(game: ScienceWorld):
 
 
 words = st.sampled_from(
-    ["open", "focus on", "use", "thermometer", "to", "agent", "0", "door", "kitchen", "connect", "look around", "\n", "task"]
+    [
+        "open",
+        "focus on",
+        "use",
+        "thermometer",
+        "to",
+        "agent",
+        "0",
+        "door",
+        "kitchen",
+        "connect",
+        "look around",
+        "\n",
+        "task",
+    ]
 )
 
 
@@ -251,7 +301,11 @@ def test_a_rewritten_action_is_told_and_recorded(game: ScienceWorld):
     rewriting._machines = game._machines
     state, _ = rewriting.reset("boil/0")
     answer = rewriting.step(state, "open the kitchen door")
-    assert (answer.observation, answer.valid, answer.executed) == ("The door is now open.", True, "open door to kitchen")
+    assert (answer.observation, answer.valid, answer.executed) == (
+        "The door is now open.",
+        True,
+        "open door to kitchen",
+    )
     assert state.actions == ["open door to kitchen"]
     again = rewriting.step(rewriting.reset("boil/0")[0], answer.executed)
     assert (again.observation, again.executed) == (answer.observation, ""), "what was carried out stands as it is"
@@ -270,7 +324,15 @@ def test_where_actions_are_rewritten_the_expert_wins_or_there_is_none(game: Scie
 
 
 def test_the_nearest_action():
-    valid = ["close door to hall", "focus on cup", "go to hall", "look at door to hall", "open door to hall", "pick up cup", "reset task"]
+    valid = [
+        "close door to hall",
+        "focus on cup",
+        "go to hall",
+        "look at door to hall",
+        "open door to hall",
+        "pick up cup",
+        "reset task",
+    ]
     assert nearest("go to hall", valid) == "go to hall"
     assert nearest("take the cup", valid) == "pick up cup"
     assert nearest("focus on the cup", valid) == "focus on cup"
@@ -279,7 +341,10 @@ def test_the_nearest_action():
 
 
 def test_every_kind_of_action_has_a_thought():
-    actions = "open door to hall;go to hall;pick up cup;move cup in inventory to blue box;wait1;0;use thermometer in inventory on tin"
+    actions = (
+        "open door to hall;go to hall;pick up cup;move cup in inventory to blue box;wait1;0;use thermometer in "
+        "inventory on tin"
+    )
     steps = demonstrate("Your task is to find a cup. First, focus on it.", actions.split(";"))
     assert steps[0].thought == "I have to find a cup. The door to the hall is in my way. I open it."
     assert steps[3].thought == "The cup belongs in the blue box now."
@@ -351,12 +416,19 @@ def test_bad_options_are_refused():
 
 @needs_java
 def test_the_classes_are_what_the_sources_compile_to(tmp_path: Path):
-    if shutil.which("javac") is None or " 17." not in subprocess.run(["javac", "-version"], capture_output=True, text=True).stdout:
+    if (
+        shutil.which("javac") is None
+        or " 17." not in subprocess.run(["javac", "-version"], capture_output=True, text=True).stdout
+    ):
         pytest.skip("needs javac 17; other versions write other bytes")
     from scienceworld.constants import JAR_PATH
 
     sources = sorted(CLASSES.rglob("*.java"))
-    subprocess.run(["javac", "--release", "11", "-cp", JAR_PATH, "-d", str(tmp_path), *map(str, sources)], check=True, capture_output=True)
+    subprocess.run(
+        ["javac", "--release", "11", "-cp", JAR_PATH, "-d", str(tmp_path), *map(str, sources)],
+        check=True,
+        capture_output=True,
+    )
     compiled = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*.class")}
     shipped = {path.relative_to(CLASSES): path.read_bytes() for path in CLASSES.rglob("*.class")}
     assert compiled == shipped, (

@@ -74,7 +74,9 @@ def play(qa: SearchQA, task: str, seed: int) -> list[str]:
     rng = random.Random(seed)
     actions = []
     for step in qa.expert(task) or ():
-        actions += rng.choices(["search: a town on a river", "search: xyzzy", "look around", step.action], k=rng.randrange(3))
+        actions += rng.choices(
+            ["search: a town on a river", "search: xyzzy", "look around", step.action], k=rng.randrange(3)
+        )
         actions.append(step.action)
     searches = [action for action in actions[:-1] if not action.startswith("answer")]
     return (searches + actions[-1:])[: rng.randrange(len(searches) + 1) + 1]
@@ -87,7 +89,9 @@ def play(qa: SearchQA, task: str, seed: int) -> list[str]:
 def test_the_same_questions_whatever_the_hash_seed():
     def digest(seed: str) -> str:
         environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True
+        ).stdout
 
     first, second = digest("1"), digest("2")
     assert first == second and len(first.strip()) == 64
@@ -101,17 +105,25 @@ def test_the_expert_finds_what_it_says_and_earns_the_reward(qa: SearchQA):
         answers = [qa.step(state, step.action) for step in steps]
         assert (answers[-1].reward, answers[-1].done) == (1.0, True), f"{question.id}: {answers[-1]}"
         for fact, search, answer in zip(question.facts, state.searches, answers, strict=False):
-            assert fact.subject in search.titles and fact.told in answer.observation, f"{question.id}: {fact.relation.name} is not found"
-        assert {fact.subject for fact in question.facts} <= {title for search in state.searches for title in search.titles}
+            assert fact.subject in search.titles and fact.told in answer.observation, (
+                f"{question.id}: {fact.relation.name} is not found"
+            )
+        assert {fact.subject for fact in question.facts} <= {
+            title for search in state.searches for title in search.titles
+        }
         assert all(answer.valid and not answer.reward and not answer.done for answer in answers[:-1])
-        assert all("{" not in step.thought and step.thought[0].isupper() and step.thought.endswith(".") for step in steps)
+        assert all(
+            "{" not in step.thought and step.thought[0].isupper() and step.thought.endswith(".") for step in steps
+        )
 
 
 def test_an_answer_is_told_from_a_call(qa: SearchQA, both: SearchQA):
     """Else it would count as a call, and an answer that is repeated would prove that no search was needed."""
     written = action_format(qa.spec.action_format).parse("<think>so</think>\n<answer>Holford</answer>").action
     assert (
-        written is not None and written.startswith(qa.spec.answer_prefix) and qa.spec.answer_prefix == both.spec.answer_prefix == "answer:"
+        written is not None
+        and written.startswith(qa.spec.answer_prefix)
+        and qa.spec.answer_prefix == both.spec.answer_prefix == "answer:"
     )
     for task in qa.split("train")[:20]:
         *calls, last = qa.expert(task.id)
@@ -128,7 +140,11 @@ def test_splits_share_no_question_no_chain_and_no_first_fact(qa: SearchQA):
     for question in questions:
         compared = dict(question.labels)["type"] == "comparison"
         starts[question.split].update(fact.subject for fact in (question.facts if compared else question.facts[:1]))
-    assert not starts["train"] & starts["dev"] and not starts["train"] & starts["test"] and not starts["dev"] & starts["test"]
+    assert (
+        not starts["train"] & starts["dev"]
+        and not starts["train"] & starts["test"]
+        and not starts["dev"] & starts["test"]
+    )
     for name in counts:
         tasks = qa.split(name)
         assert [task.id for task in tasks] == [question.id for question in questions if question.split == name]
@@ -155,14 +171,20 @@ def test_answers_follow_from_the_facts():
 def test_answers_cannot_be_guessed_from_the_form_of_a_question():
     closed = Counter(question.answers[0] for question in fiction_questions() if question.answers[0] in ("yes", "no"))
     assert 0.4 < closed["yes"] / closed.total() < 0.6
-    chosen = [q for q in fiction_questions() if dict(q.labels)["type"] == "comparison" and q.answers[0] not in ("yes", "no")]
+    chosen = [
+        q for q in fiction_questions() if dict(q.labels)["type"] == "comparison" and q.answers[0] not in ("yes", "no")
+    ]
     first_named = sum(q.facts[0].subject == q.answers[0] for q in chosen)
     assert 0.4 < first_named / len(chosen) < 0.6
-    chains = Counter(tuple(fact.relation.name for fact in q.facts) for q in fiction_questions() if dict(q.labels)["type"] == "bridge")
+    chains = Counter(
+        tuple(fact.relation.name for fact in q.facts) for q in fiction_questions() if dict(q.labels)["type"] == "bridge"
+    )
     assert len(chains) > 40 and max(chains.values()) < 0.06 * chains.total()
 
 
-@pytest.mark.parametrize(("task", "python"), [("bridge/51", False), pytest.param("comparison/4", True, marks=needs_sandbox)])
+@pytest.mark.parametrize(
+    ("task", "python"), [("bridge/51", False), pytest.param("comparison/4", True, marks=needs_sandbox)]
+)
 def test_the_worked_example_is_a_real_episode(task: str, python: bool):
     qa = SearchQA(k=2, python=python)
     written = action_format(qa.spec.action_format)
@@ -191,7 +213,10 @@ def test_answers_are_compared_as_squad_does():
 
 
 def test_what_normalises_to_nothing_equals_itself_alone():
-    cases = [json.loads(line) for line in (Path(__file__).parents[1] / "inputs" / "exact_match.jsonl").read_text().splitlines()]
+    cases = [
+        json.loads(line)
+        for line in (Path(__file__).parents[1] / "inputs" / "exact_match.jsonl").read_text().splitlines()
+    ]
     assert [case["id"] for case in cases if exact_match(case["answer"], [case["gold"]]) != case["right"]] == []
     alone = ["A", "An", "the", "The The", "+", "-", "a +", "!", "..."]
     assert [[x, y] for x in alone for y in alone if exact_match(x, [y]) != (x == y)] == []
@@ -233,7 +258,10 @@ def test_the_final_answer_is_read(text: str, answer: str):
         "search: River Eldis",
         " Search :River Eldis\n",
         "<search> River Eldis </search>",
-        "<think>The <search> tag helps.</think>\n<search>River Eldis</search> <result>made up</result> <answer>x</answer>",
+        (
+            "<think>The <search> tag helps.</think>\n<search>River Eldis</search> <result>made up</result> "
+            "<answer>x</answer>"
+        ),
         "<think>cut at the stop string</think><search>River Eldis",
     ],
 )
@@ -257,7 +285,8 @@ def test_an_action_is_read_in_one_pass(qa: SearchQA):
 
 
 @pytest.mark.parametrize(
-    "action", ["", "look", "search:", "answer: ", "<answer></answer>", "python: 1 + 1", "<python>1</python>", "Thought: hm"]
+    "action",
+    ["", "look", "search:", "answer: ", "<answer></answer>", "python: 1 + 1", "<python>1</python>", "Thought: hm"],
 )
 def test_what_is_no_action_is_said(qa: SearchQA, action: str):
     state, _ = qa.reset("single/0")
@@ -272,7 +301,10 @@ def test_python_is_a_second_tool(both: SearchQA):
     assert "<python>" in both.spec.instruction and not both.fast
     state, _ = both.reset("comparison/4")
     before = both.snapshot(state)
-    assert both.step(state, "<think>2</think>\n<python>\nx = 6\nprint(x * 7)\n</python>").observation == "<result>\n42\n</result>"
+    assert (
+        both.step(state, "<think>2</think>\n<python>\nx = 6\nprint(x * 7)\n</python>").observation
+        == "<result>\n42\n</result>"
+    )
     assert both.step(state, "python:\n    x = 5\n    2 ** x").observation == "<result>\n32\n</result>"
     failed = both.step(state, "python: x")
     assert "NameError: name 'x' is not defined" in failed.observation and not failed.valid, "each block starts afresh"
@@ -286,12 +318,19 @@ def test_python_is_a_second_tool(both: SearchQA):
 
 @needs_sandbox
 def test_the_expert_has_python_compare_numbers(both: SearchQA):
-    compared = [q for q in fiction_questions() if dict(q.labels)["type"] == "comparison" and q.answers[0] not in ("yes", "no")]
+    compared = [
+        q for q in fiction_questions() if dict(q.labels)["type"] == "comparison" and q.answers[0] not in ("yes", "no")
+    ]
     for question in compared[::25]:
         *searches, code, answer = both.expert(question.id) or ()
-        assert [step.action for step in (*searches, answer)] == [step.action for step in SearchQA(k=2).expert(question.id) or ()]
+        assert [step.action for step in (*searches, answer)] == [
+            step.action for step in SearchQA(k=2).expert(question.id) or ()
+        ]
         state, _ = both.reset(question.id)
-        assert both.step(state, code.action).observation.removeprefix("<result>\n").removesuffix("\n</result>") in question.answers
+        assert (
+            both.step(state, code.action).observation.removeprefix("<result>\n").removesuffix("\n</result>")
+            in question.answers
+        )
         assert both.step(state, answer.action).reward == 1.0
     assert all(step.action.split(":")[0] != "python" for step in both.expert("bridge/51") or ())
 
@@ -331,7 +370,11 @@ def test_both_scores_are_given_whichever_is_the_reward(qa: SearchQA):
     words = len(normalise(gold).split())
     for reward in ("em", "f1"):
         env = SearchQA(reward=reward, attempts=2)
-        for answer, em, overlap in ((gold, 1.0, 1.0), (f"{gold} or", 0.0, 2 * words / (2 * words + 1)), ("no idea", 0.0, 0.0)):
+        for answer, em, overlap in (
+            (gold, 1.0, 1.0),
+            (f"{gold} or", 0.0, 2 * words / (2 * words + 1)),
+            ("no idea", 0.0, 0.0),
+        ):
             state, _ = env.reset("single/0")
             first = env.step(state, "answer: nothing of the kind")
             last = env.step(env.fork(state), f"answer: {answer}")
@@ -343,7 +386,11 @@ def test_how_a_search_came_out(qa: SearchQA):
     state, opened = qa.reset("single/0")
     assert opened.status == "ok"
     found, nothing, neither = (qa.step(state, action) for action in ("search: River Eldis", "search: xyzzy", "xyzzy"))
-    assert [(answer.status, answer.valid) for answer in (found, nothing, neither)] == [("ok", True), ("empty", True), ("error", False)]
+    assert [(answer.status, answer.valid) for answer in (found, nothing, neither)] == [
+        ("ok", True),
+        ("empty", True),
+        ("error", False),
+    ]
     assert "Nothing was found" in nothing.observation
     for copy in (qa.fork(state), qa.restore(json.loads(json.dumps(qa.snapshot(state))))):
         assert qa.step(copy, "search: River Eldis") == found and qa.step(copy, "search: xyzzy") == nothing
@@ -352,7 +399,9 @@ def test_how_a_search_came_out(qa: SearchQA):
 @needs_sandbox
 def test_how_code_came_out(both: SearchQA):
     state, _ = both.reset("single/0")
-    answers = [both.step(state, f"python: {code}") for code in ("print(1)", "x = 1", "1 / 0", "while True: print(1)", " ")]
+    answers = [
+        both.step(state, f"python: {code}") for code in ("print(1)", "x = 1", "1 / 0", "while True: print(1)", " ")
+    ]
     assert [answer.status for answer in answers] == ["ok", "empty", "error", "limit", "error"]
     assert [answer.valid for answer in answers] == [True, True, False, False, False]
 
@@ -362,7 +411,10 @@ def test_long_passages_are_cut_and_it_is_said():
     state, _ = qa.reset("single/0")
     shown = qa.step(state, "search: River Eldis").observation
     full = next(passage.text for passage in fiction() if passage.title == "River Eldis")
-    assert shown == f"<result>\n[1] River Eldis\n{full[:40].rstrip()} ... (the first 40 of {len(full)} characters)\n</result>"
+    assert (
+        shown
+        == f"<result>\n[1] River Eldis\n{full[:40].rstrip()} ... (the first 40 of {len(full)} characters)\n</result>"
+    )
 
 
 def test_a_fork_is_a_replay_and_independent(qa: SearchQA):
@@ -412,7 +464,9 @@ def test_a_damaged_snapshot_is_refused(qa: SearchQA, change: dict[str, Any]):
             qa.restore(data)
 
 
-@pytest.mark.parametrize("task", ["", "single", "single/", "single/-1", "bridge/99999", "train/0", "../etc", "single/0\n"])
+@pytest.mark.parametrize(
+    "task", ["", "single", "single/", "single/-1", "bridge/99999", "train/0", "../etc", "single/0\n"]
+)
 def test_an_unknown_task_is_named(qa: SearchQA, task: str):
     for call in (qa.reset, qa.expert):
         with pytest.raises(UnknownTask):
@@ -438,7 +492,9 @@ pieces = st.sampled_from(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.one_of(st.text(st.characters(), max_size=30), st.lists(pieces, max_size=6).map(" ".join)), max_size=5))
+@given(
+    st.lists(st.one_of(st.text(st.characters(), max_size=30), st.lists(pieces, max_size=6).map(" ".join)), max_size=5)
+)
 def test_any_text_is_an_action(qa: SearchQA, actions: list[str]):
     state, _ = qa.reset("comparison/0")
     for action in [*actions, "search: \ud800 River"]:
@@ -476,9 +532,10 @@ def test_a_search_that_fails_is_a_503_and_changes_nothing():
         assert client.post("/v1/snapshot", json={"session": session}).json()["state"]["searches"] == []
         found = client.post("/v1/step", json=step)
         assert found.status_code == 200 and found.json()["observation"] == "<result>\n[1] Echo ?\nx\n</result>"
-        assert client.post("/v1/step", json={**step, "index": 1}).json()["observation"] == "<result>\n[1] Echo ?\nx\n</result>", (
-            "a repeated query is not asked"
-        )
+        assert (
+            client.post("/v1/step", json={**step, "index": 1}).json()["observation"]
+            == "<result>\n[1] Echo ?\nx\n</result>"
+        ), "a repeated query is not asked"
         assert client.post("/v1/expand", json={"session": session, "actions": ["search: y"]}).status_code == 503
         assert client.post("/v1/snapshot", json={"session": session}).status_code == 200
 
@@ -504,9 +561,9 @@ def test_a_second_model_may_read_the_passages(tmp_path: Path):
         assert not qa.fast
         state, _ = qa.reset("single/0")
         found = qa.step(state, "search: River Eldis")
-        assert found.observation.startswith("<result>\nSummary of 2 passages (River Eldis; ") and found.observation.endswith(
-            "):\nThe mill is old.\n</result>"
-        )
+        assert found.observation.startswith(
+            "<result>\nSummary of 2 passages (River Eldis; "
+        ) and found.observation.endswith("):\nThe mill is old.\n</result>")
         assert qa.question("single/0").text in asked[0]["body"]["messages"][0]["content"]
         assert "Nothing was found" in qa.step(state, "search: xyzzy").observation and len(asked) == 1
         with pytest.raises(Unavailable, match="refuses the request: status 400"):
@@ -516,19 +573,35 @@ def test_a_second_model_may_read_the_passages(tmp_path: Path):
 
 def test_questions_come_from_files(tmp_path: Path):
     rows = [
-        {"reward_model": {"ground_truth": "4"}, "ability": "math", "prompt": [{"role": "user", "content": "2 + 2?"}], "extra_info": None},
+        {
+            "reward_model": {"ground_truth": "4"},
+            "ability": "math",
+            "prompt": [{"role": "user", "content": "2 + 2?"}],
+            "extra_info": None,
+        },
         {
             "reward_model": {"ground_truth": "Paris"},
             "ability": "qa",
             "prompt": [{"role": "user", "content": "Capital?"}],
             "extra_info": None,
         },
-        {"reward_model": {"ground_truth": "six"}, "ability": None, "prompt": [], "extra_info": {"question": "How many?"}},
+        {
+            "reward_model": {"ground_truth": "six"},
+            "ability": None,
+            "prompt": [],
+            "extra_info": {"question": "How many?"},
+        },
     ]
     pa.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "arpo.parquet")
     (tmp_path / "flash.jsonl").write_text('{"id": "a", "question": "Who?", "golden_answers": ["Ada", "Ada Orwen"]}\n')
-    (tmp_path / "hotpot.json").write_text('[{"question": "Same?", "answer": "yes", "type": "comparison", "level": "hard"}]')
-    files = {"train": str(tmp_path / "arpo.parquet"), "dev": str(tmp_path / "flash.jsonl"), "test": str(tmp_path / "hotpot.json")}
+    (tmp_path / "hotpot.json").write_text(
+        '[{"question": "Same?", "answer": "yes", "type": "comparison", "level": "hard"}]'
+    )
+    files = {
+        "train": str(tmp_path / "arpo.parquet"),
+        "dev": str(tmp_path / "flash.jsonl"),
+        "test": str(tmp_path / "hotpot.json"),
+    }
     (tmp_path / "corpus.jsonl").write_text('{"id": "0", "contents": "Ada Orwen\\nAda Orwen counted the bells."}\n')
     qa = SearchQA(questions=files, corpus=str(tmp_path / "corpus.jsonl"))
     assert [task.id for task in qa.split("train")] == ["train/1", "train/2"]
@@ -542,7 +615,9 @@ def test_questions_come_from_files(tmp_path: Path):
     assert [task.id for task in single.split("test")] == ["test/0"] and qa.actions(qa.reset("test/0")[0])
     with pytest.raises(BadOptions, match=r"bm25 searches a corpus, and the default one .*; give corpus too"):
         load("searchqa", {"questions": files})
-    remote = load("searchqa", {"questions": files, "retriever": "remote", "retriever_settings": {"url": "http://127.0.0.1:9"}})
+    remote = load(
+        "searchqa", {"questions": files, "retriever": "remote", "retriever_settings": {"url": "http://127.0.0.1:9"}}
+    )
     assert remote.split("dev") == qa.split("dev"), "a service searches what it has"
 
 
@@ -554,7 +629,9 @@ def test_real_question_files(shared_data: Path):
     assert "Ed Wood" in qa.step(state, "search: Ed Wood nationality").observation
     assert qa.step(state, "answer: Yes").reward == 1.0
     folder = shared_data / "qa"
-    arpo = SearchQA(questions={"train": str(folder / "arpo_valid.parquet"), "test": str(folder / "2wiki_test.jsonl")}, corpus=hotpot)
+    arpo = SearchQA(
+        questions={"train": str(folder / "arpo_valid.parquet"), "test": str(folder / "2wiki_test.jsonl")}, corpus=hotpot
+    )
     assert len(arpo.split("train")) == 80 and len(arpo.split("test")) == 200
     web = SearchQA(questions=hotpot, corpus=str(folder / "arpo_search_cache.json"))
     assert "Campfire Tales" in web.step(web.reset("test/0")[0], "search: Amy Smart film debut").observation
@@ -574,7 +651,9 @@ def test_real_question_files(shared_data: Path):
         ({"summary": {"model": "m"}}, "base_url"),
     ],
 )
-def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_options_that_do_not_fit_are_named(
+    options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadOptions, match=message):
         load("searchqa", options)

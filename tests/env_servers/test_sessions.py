@@ -30,7 +30,11 @@ class Clock:
         return self.now
 
 
-def run(test: Callable[[SessionTable, Clock, Counter], Coroutine[Any, Any, None]], environment: Counter | None = None, **limits: Any):
+def run(
+    test: Callable[[SessionTable, Clock, Counter], Coroutine[Any, Any, None]],
+    environment: Counter | None = None,
+    **limits: Any,
+):
     async def main() -> None:
         clock, world = Clock(), environment or Counter()
         table = SessionTable(world, Limits(**limits), Metrics(), clock)

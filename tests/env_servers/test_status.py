@@ -44,12 +44,23 @@ def test_an_action_is_valid_where_its_status_is_ok_or_empty(name: str):
     assert observed.done and seen >= {CallStatus.ok, CallStatus.error}
 
 
-@pytest.mark.parametrize("said", [{"status": "odd"}, {"scores": {"f1": 1.1}}, {"scores": {"f1": -0.1}}, {"scores": {"f1": None}}])
+@pytest.mark.parametrize(
+    "said", [{"status": "odd"}, {"scores": {"f1": 1.1}}, {"scores": {"f1": -0.1}}, {"scores": {"f1": None}}]
+)
 def test_what_anybodys_server_says_is_a_status_and_are_scores(said: dict):
     """The conformance suite and the client read every answer so."""
     with pytest.raises(ValidationError, match=next(iter(said))):
         ObservedState.model_validate({"session": "x", "observation": "", **said})
     with pytest.raises(ValidationError, match=next(iter(said))):
         Snapshot.model_validate(
-            {"environment": "x", "version": "1", "steps": 0, "done": True, "observation": "", "reward": 0, "state": {}, **said}
+            {
+                "environment": "x",
+                "version": "1",
+                "steps": 0,
+                "done": True,
+                "observation": "",
+                "reward": 0,
+                "state": {},
+                **said,
+            }
         )

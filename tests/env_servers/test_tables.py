@@ -62,7 +62,13 @@ def test_problems_of_the_usual_sets(tmp_path: Path, case: dict[str, Any]) -> Non
 
 def verl(truth: Any, ability: Any = "math", **more: Any) -> dict[str, Any]:
     asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}]
-    return {"data_source": "d", "prompt": asked, "ability": ability, "reward_model": {"style": "rule", "ground_truth": truth}, **more}
+    return {
+        "data_source": "d",
+        "prompt": asked,
+        "ability": ability,
+        "reward_model": {"style": "rule", "ground_truth": truth},
+        **more,
+    }
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "json", "parquet"])
@@ -98,7 +104,9 @@ def test_every_form_of_a_problem(tmp_path: Path, ending: str, record: dict[str, 
     ],
 )
 def test_every_form_of_answers_to_a_question(tmp_path: Path, golds: dict[str, Any], found: list[str]) -> None:
-    assert questions(written(tmp_path / "file.jsonl", [{"question": "Which river?", **golds}])) == [("Which river?", found)]
+    assert questions(written(tmp_path / "file.jsonl", [{"question": "Which river?", **golds}])) == [
+        ("Which river?", found)
+    ]
 
 
 def test_the_text_of_a_question_is_the_column_that_says_so_not_the_prompt_around_it(tmp_path: Path) -> None:
@@ -108,7 +116,10 @@ def test_the_text_of_a_question_is_the_column_that_says_so_not_the_prompt_around
 
 
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
-    for name, text in (("a.jsonl", '{"question": "?", "answer": "6"}'), ("a.json", '[{"question": "?", "answer": "6"}]')):
+    for name, text in (
+        ("a.jsonl", '{"question": "?", "answer": "6"}'),
+        ("a.json", '[{"question": "?", "answer": "6"}]'),
+    ):
         (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
         assert problems(tmp_path / name) == [("?", "6")]
 
@@ -137,7 +148,13 @@ def test_what_is_no_task_is_left_out_and_counted_and_columns_that_are_not_read_a
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     blanks = [verl(truth) for truth in ("", " \n", None, [], [""])]
-    records = [verl("6"), *blanks, verl("Ouse", "qa"), {"problem": "Why?", "solution": "Proof.", "id": 3}, {"question": " ", "answer": "6"}]
+    records = [
+        verl("6"),
+        *blanks,
+        verl("Ouse", "qa"),
+        {"problem": "Why?", "solution": "Proof.", "id": 3},
+        {"question": " ", "answer": "6"},
+    ]
     path = written(tmp_path / "file.jsonl", records)
     assert list(files.read(path)) == ["file/0"]
     assert caplog.messages == [
@@ -149,7 +166,11 @@ def test_what_is_no_task_is_left_out_and_counted_and_columns_that_are_not_read_a
 
 def test_questions_without_an_answer_are_left_out(tmp_path: Path) -> None:
     answered = {"question": "?", "answer": "b", "answerable": True}
-    records = [answered, answered | {"answerable": False}, {"question": "?", "answers": {"text": [], "answer_start": []}}]
+    records = [
+        answered,
+        answered | {"answerable": False},
+        {"question": "?", "answers": {"text": [], "answer_start": []}},
+    ]
     assert questions(written(tmp_path / "file.json", records)) == [("?", ["b"])]
 
 
@@ -168,9 +189,18 @@ def test_questions_without_an_answer_are_left_out(tmp_path: Path) -> None:
         ({"answer": '{"target": ["b"]}'}, "JSON written as a text"),
         ({"answer": "half \ud83d"}, "surrogates not allowed"),
         ({"question": 1}, "the question: a text is wanted, not int"),
-        ({"question": None, "prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "the question: a text is wanted, not list"),
-        ({"question": None, "prompt": [{"role": "user", "content": text} for text in "ab"]}, "it asks several questions"),
-        ({"question": None, "prompt": [{"role": "user", "content": "a", "weight": 0}]}, "prompt: the key 'weight' is not known"),
+        (
+            {"question": None, "prompt": [{"role": "user", "content": [{"type": "image"}]}]},
+            "the question: a text is wanted, not list",
+        ),
+        (
+            {"question": None, "prompt": [{"role": "user", "content": text} for text in "ab"]},
+            "it asks several questions",
+        ),
+        (
+            {"question": None, "prompt": [{"role": "user", "content": "a", "weight": 0}]},
+            "prompt: the key 'weight' is not known",
+        ),
         ({"problem": "another"}, "it asks several questions"),
         ({"Question": "?"}, "the same name but for capitals"),
         ({"ability": 3}, "ability: a text is wanted"),
@@ -217,21 +247,42 @@ def test_bytes_that_are_no_records_are_refused_with_their_place(tmp_path: Path, 
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["#### 6", "\\boxed{6}", "math", "qa"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["#### 6", "\\boxed{6}", "math", "qa"]),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["target", "text", "value", "ground_truth", "role", "content", "x"]), inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["target", "text", "value", "ground_truth", "role", "content", "x"]), inner, max_size=3
+        )
     ),
     max_leaves=6,
 )
-KNOWN = {"question", "problem", "input", "answer", "answers", "golden_answers", "solution", "answer_aliases", "answerable", "ability"}
+KNOWN = {
+    "question",
+    "problem",
+    "input",
+    "answer",
+    "answers",
+    "golden_answers",
+    "solution",
+    "answer_aliases",
+    "answerable",
+    "ability",
+}
 KNOWN |= {"prompt", "reward_model", "extra_info", "type", "level", "hops", *_NOT_READ}
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(record=st.dictionaries(st.sampled_from(sorted(KNOWN)) | st.text(max_size=6), values, max_size=5))
-def test_any_record_is_read_or_refused_and_no_key_becomes_an_answer(tmp_path_factory: pytest.TempPathFactory, record: Any) -> None:
-    """Beside a good record, whatever the other one is: an error with its place, or answers that are texts of the record."""
+def test_any_record_is_read_or_refused_and_no_key_becomes_an_answer(
+    tmp_path_factory: pytest.TempPathFactory, record: Any
+) -> None:
+    """Beside a good record, whatever the other one is: an error with its place, or answers that are texts of the
+    record."""
     path = written(tmp_path_factory.mktemp("any") / "any.json", [{"question": "?", "answer": "b"}, record])
     for read in (problems, questions):
         try:

@@ -49,7 +49,9 @@ def sample(game: TextCraft, split: str, count: int) -> list[str]:
 def test_the_same_world_whatever_the_hash_seed():
     def digest(seed: str) -> str:
         environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True
+        ).stdout
 
     first, second = digest("1"), digest("2")
     assert first == second and len(first.strip()) == 64
@@ -88,7 +90,11 @@ def test_goals_come_from_files(tmp_path: Path):
         "agentgym_test": False,
     }
     assert [task.id for task in game.split("train")] == ["stick@0", "oak sign@3"]
-    assert game.split("train")[1].labels == {"depth": 2, "plan_length": len(game.expert("oak sign@3") or ()), "goal": "oak sign"}
+    assert game.split("train")[1].labels == {
+        "depth": 2,
+        "plan_length": len(game.expert("oak sign@3") or ()),
+        "goal": "oak sign",
+    }
     plain = TextCraft(recipes="exact", distractors=3)
     assert game.reset("oak sign@3")[1] == plain.reset("oak sign@3")[1], "the same task as without the file"
     assert [task.id for task in TextCraft(goals=files["test"]).split("test")] == ["ender eye@0"]
@@ -134,7 +140,9 @@ def play(game: TextCraft, task: str, seed: int) -> list[str]:
     rng = random.Random(seed)
     actions = []
     for step in game.expert(task) or ():
-        actions += rng.choices([step.action, "inventory", "get 1 stone", "get 3 oak logs", "craft 1 stick", "look"], k=rng.randrange(3))
+        actions += rng.choices(
+            [step.action, "inventory", "get 1 stone", "get 3 oak logs", "craft 1 stick", "look"], k=rng.randrange(3)
+        )
         actions.append(step.action)
     return actions[: rng.randrange(len(actions)) + 1]
 
@@ -188,19 +196,25 @@ def test_a_stored_inventory_keeps_its_order(game: TextCraft):
     assert [game.step(copy, "inventory").observation for copy in (sorted_keys, earlier)] == [told, told]
 
 
-@pytest.mark.parametrize("data", [{}, {"task": "stick@0"}, {"task": "stick@0", "goal": "x", "inventory": {}, "done": False}])
+@pytest.mark.parametrize(
+    "data", [{}, {"task": "stick@0"}, {"task": "stick@0", "goal": "x", "inventory": {}, "done": False}]
+)
 def test_a_damaged_snapshot_is_refused(game: TextCraft, data: dict):
     with pytest.raises(ValueError, match="not a TextCraft snapshot"):
         game.restore(data)
 
 
-@pytest.mark.parametrize("task", ["", "stick", "stick@", "stick@-1", "nothing@0", "agentgym/", "agentgym/x", "../etc@0", "stick@0\n"])
+@pytest.mark.parametrize(
+    "task", ["", "stick", "stick@", "stick@-1", "nothing@0", "agentgym/", "agentgym/x", "../etc@0", "stick@0\n"]
+)
 def test_an_unknown_task_is_named(game: TextCraft, task: str):
     with pytest.raises(UnknownTask):
         game.reset(task)
 
 
-words = st.sampled_from(["craft", "get", "inventory", "using", "1", "2", "999999", ",", "stick", "oak logs", "planks", "Thought:"])
+words = st.sampled_from(
+    ["craft", "get", "inventory", "using", "1", "2", "999999", ",", "stick", "oak logs", "planks", "Thought:"]
+)
 
 
 @settings(max_examples=200, deadline=None)

@@ -50,7 +50,7 @@ def sample(shop: WebShop, split: str, count: int) -> list[str]:
     return [task.id for task in random.Random(split).sample(shop.split(split), count)]
 
 
-# the default catalogue ----------------------------------------------------------------------------------------------------
+# the default catalogue ------------------------------------------------------------------------------------------------
 
 
 def test_the_same_shop_whatever_the_hash_seed(shop: WebShop):
@@ -73,7 +73,9 @@ def test_the_expert_earns_the_full_reward_with_what_is_on_the_pages(shop: WebSho
                 assert number == 0 or step.action in shop.actions(state)
                 answers.append(shop.step(state, step.action))
             assert (answers[-1].reward, answers[-1].done) == (1.0, True), f"{task}: {answers[-1]}"
-            assert all(answer.valid for answer in answers) and not any(answer.done or answer.reward for answer in answers[:-1])
+            assert all(answer.valid for answer in answers) and not any(
+                answer.done or answer.reward for answer in answers[:-1]
+            )
 
 
 def test_splits_share_no_goal_and_no_product(shop: WebShop):
@@ -95,7 +97,9 @@ def test_a_split_that_needs_files_says_which(shop: WebShop):
         shop.split("nothing")
 
 
-@pytest.mark.parametrize("task", ["", "goal", "goal/", "goal/-1", "goal/x", "goal/017", "goal/999999", "agentgym/1", "human/1", "goal/1\n"])
+@pytest.mark.parametrize(
+    "task", ["", "goal", "goal/", "goal/-1", "goal/x", "goal/017", "goal/999999", "agentgym/1", "human/1", "goal/1\n"]
+)
 def test_an_unknown_task_is_named(shop: WebShop, task: str):
     with pytest.raises(UnknownTask):
         shop.reset(task)
@@ -168,7 +172,9 @@ def test_a_damaged_snapshot_is_refused(shop: WebShop, damage: dict):
         shop.restore({key: value for key, value in whole.items() if key not in damage})
 
 
-words = st.sampled_from(["search[", "click[", "]", "red", "Buy Now", "< Prev", "<r>", "<a>", "[", "\n", "Next >", "lamp", "Thought:"])
+words = st.sampled_from(
+    ["search[", "click[", "]", "red", "Buy Now", "< Prev", "<r>", "<a>", "[", "\n", "Next >", "lamp", "Thought:"]
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -183,7 +189,7 @@ def test_any_text_is_an_action(shop: WebShop, actions: list[str]):
     assert shop.snapshot(shop.restore(shop.snapshot(state))) == shop.snapshot(state)
 
 
-# pages, on a small shop in the official file format -------------------------------------------------------------------------
+# pages, on a small shop in the official file format -------------------------------------------------------------------
 
 
 def record(number: int, **changes: object) -> dict:
@@ -211,11 +217,22 @@ def files(tmp_path: Path) -> dict[str, Any]:
     """Official files of twelve mugs; the first has an instruction."""
     mugs = [record(number) for number in range(11)]
     mugs += [
-        record(11, name="Teapot", pricing="$1,005.00 to $1,030.25", customization_options="", small_description=[], full_description=""),
+        record(
+            11,
+            name="Teapot",
+            pricing="$1,005.00 to $1,030.25",
+            customization_options="",
+            small_description=[],
+            full_description="",
+        ),
         record(0),
     ]
     attributes = {
-        "B000000000": {"attributes": ["lead free"], "instruction": "Find me lead free mugs", "instruction_attributes": ["lead free"]},
+        "B000000000": {
+            "attributes": ["lead free"],
+            "instruction": "Find me lead free mugs",
+            "instruction_attributes": ["lead free"],
+        },
     }
     human = {
         "B000000000": [
@@ -247,9 +264,12 @@ def test_pages_read_as_the_official_text_mode(files: dict[str, Any]):
     mug = lambda number: f"B{number:09} [SEP] Plain Mug {number} [SEP] $12.5"  # noqa: E731
     item = (
         f"{head}< Prev [SEP] color [SEP] dark | blue [SEP] red [matt] [SEP] size [SEP] red [matt] [SEP] "
-        "Plain Mug 0 [SEP] Price: $12.5 [SEP] Rating: N.A. [SEP] Description [SEP] Features [SEP] Reviews [SEP] Attributes [SEP] Buy Now"
+        "Plain Mug 0 [SEP] Price: $12.5 [SEP] Rating: N.A. [SEP] Description [SEP] Features [SEP] Reviews [SEP] "
+        "Attributes [SEP] Buy Now"
     )
-    first = f"{head}Page 1 (Total results: 11) [SEP] Next > [SEP] " + " [SEP] ".join(mug(number) for number in range(10))
+    first = f"{head}Page 1 (Total results: 11) [SEP] Next > [SEP] " + " [SEP] ".join(
+        mug(number) for number in range(10)
+    )
     seen = walk(
         shop,
         "goal/0",
@@ -288,7 +308,10 @@ def test_chosen_options_are_stored_in_the_order_of_choice(files: dict[str, Any])
         shop.step(state, action)
     state.options = dict(reversed(state.options.items()))
     stored = shop.snapshot(state)
-    copies = [shop.restore(json.loads(json.dumps(stored, sort_keys=True))), shop.restore({**stored, "options": dict(stored["options"])})]
+    copies = [
+        shop.restore(json.loads(json.dumps(stored, sort_keys=True))),
+        shop.restore({**stored, "options": dict(stored["options"])}),
+    ]
     bought = shop.step(state, "click[buy now]").observation
     assert bought.index('"size"') < bought.index('"color"') and all(
         shop.step(copy, "click[buy now]").observation == bought for copy in copies
@@ -298,7 +321,16 @@ def test_chosen_options_are_stored_in_the_order_of_choice(files: dict[str, Any])
 def test_what_cannot_be_done_returns_the_same_page(files: dict[str, Any]):
     shop = WebShop(**files)
     state, start = shop.reset("goal/0")
-    for action in ("", "click[Buy Now]", "click[Search]", "click[B000000000]", "search[]", "search[ ]", "Search[mug]", "buy it"):
+    for action in (
+        "",
+        "click[Buy Now]",
+        "click[Search]",
+        "click[B000000000]",
+        "search[]",
+        "search[ ]",
+        "Search[mug]",
+        "buy it",
+    ):
         answer = shop.step(state, action)
         assert (answer.observation, answer.valid, answer.status) == (start.observation, False, "error")
     page = shop.step(state, "search[mug]")
@@ -323,7 +355,9 @@ def test_official_files_in_each_form_are_the_same_shop(files: dict[str, Any]):
 def test_human_goals(files: dict[str, Any]):
     shop = WebShop(**files, human_goals=files["products"].replace("items", "human"))
     assert [task.id for task in shop.split("human_test")] == ["human/0"] and shop.split("human_train") == []
-    assert "a red mug, and price lower than" in shop.reset("human/0")[1].observation, "one goal, as the other has no attributes"
+    assert "a red mug, and price lower than" in shop.reset("human/0")[1].observation, (
+        "one goal, as the other has no attributes"
+    )
     steps = shop.expert("human/0")
     assert steps and "click[red [matt]]" in [step.action for step in steps], "the option that people call 'matt red'"
 
@@ -361,7 +395,7 @@ def test_a_problem_is_in_one_split_only():
     assert divided["train"] == [*whole["train"], 22, 23], "the same words for one product are no harm"
 
 
-# search and reward ----------------------------------------------------------------------------------------------------------
+# search and reward ----------------------------------------------------------------------------------------------------
 
 
 def test_search_ranks_by_rare_words_and_stems():
@@ -375,8 +409,21 @@ def test_search_ranks_by_rare_words_and_stems():
 def test_the_reward_formula():
     products = read_products(
         [
-            record(0, customization_options={"color": [{"value": "navy blue"}], "size": [{"value": "large"}, {"value": "x-large"}]}),
-            record(1, name="Clay Mug", query="cups", product_category="Garden", small_description=["glazed"], full_description=""),
+            record(
+                0,
+                customization_options={
+                    "color": [{"value": "navy blue"}],
+                    "size": [{"value": "large"}, {"value": "x-large"}],
+                },
+            ),
+            record(
+                1,
+                name="Clay Mug",
+                query="cups",
+                product_category="Garden",
+                small_description=["glazed"],
+                full_description="",
+            ),
             record(2, name="Steel Fork", query="cutlery", product_category="Garden", pricing="$300"),
         ],
         {"B000000000": {"attributes": ["lead free", "dishwasher safe"]}},
@@ -390,33 +437,57 @@ def test_the_reward_formula():
     assert score(mug, {}) == pytest.approx(3 / 6), "two attributes and the price"
     assert score(mug, {"size": "large"}) == pytest.approx(4 / 6)
     assert score(mug, {"size": "x-large"}) == pytest.approx(3 / 6), "sizes must be equal"
-    assert score(mug, {"color": "light olive", "size": "large"}) == pytest.approx(5 / 6), "both colours are known as light"
-    assert score(mug, {"color": "navy blue"}) == pytest.approx(3 / 6), "the wanted colour is known as light, this one as blue"
+    assert score(mug, {"color": "light olive", "size": "large"}) == pytest.approx(5 / 6), (
+        "both colours are known as light"
+    )
+    assert score(mug, {"color": "navy blue"}) == pytest.approx(3 / 6), (
+        "the wanted colour is known as light, this one as blue"
+    )
     assert score(clay, {}) == pytest.approx(1 / 6), "no attribute; the titles share one of two words"
     assert score(fork, {}) == 0, "no word in common"
     assert type_reward(clay, mug, lambda title: tuple("abcdef") if title == mug.title else ("a",)) == 0.5
     assert type_reward(mug, clay, lambda title: tuple("abcdefghijkl") if title == clay.title else ("a",)) == 0.1
-    assert reward(fork, {}, goal, fork, plain_nouns) == pytest.approx(1 / 6), "lead free is in the features; too expensive"
+    assert reward(fork, {}, goal, fork, plain_nouns) == pytest.approx(1 / 6), (
+        "lead free is in the features; too expensive"
+    )
     exact = Goal(mug.asin, "", ("lead free",), (), mug.price)
     assert reward(mug, {}, exact, mug, plain_nouns) == 1, "a price at the limit keeps to it"
     generous = Goal(mug.asin, "", ("lead free",), ("large",), None)
-    assert reward(mug, {"size": "large", "color": "clay"}, generous, mug, plain_nouns) == 1, "capped, though more matches than asked"
-    assert likely_options(generous, mug, lambda product, options: reward(product, options, generous, mug, plain_nouns)) == {"size": "large"}
+    assert reward(mug, {"size": "large", "color": "clay"}, generous, mug, plain_nouns) == 1, (
+        "capped, though more matches than asked"
+    )
+    assert likely_options(
+        generous, mug, lambda product, options: reward(product, options, generous, mug, plain_nouns)
+    ) == {"size": "large"}
 
 
 def test_phrases_are_compared_as_thefuzz_does():
     assert similar("Machine Washable!", "washable machine") and similar("café latte", "caf latte")
-    assert similar("black", "black leather") and not similar("black", "blue") and not similar("", "") and not similar("!!", "??")
-    assert (colour_of("black forest"), colour_of("violet lavender"), colour_of("webshop")) == ("black", "lavender", "webshop")
+    assert (
+        similar("black", "black leather")
+        and not similar("black", "blue")
+        and not similar("", "")
+        and not similar("!!", "??")
+    )
+    assert (colour_of("black forest"), colour_of("violet lavender"), colour_of("webshop")) == (
+        "black",
+        "lavender",
+        "webshop",
+    )
 
 
-# the official products ------------------------------------------------------------------------------------------------------
+# the official products ------------------------------------------------------------------------------------------------
 
 
 def test_the_official_products_pose_the_published_tasks(shared_data: Path):
     folder, splits = shared_data / "webshop", shared_data / "splits"
-    files: dict[str, Any] = {"products": str(folder / "products_1000.jsonl.gz"), "attributes": str(folder / "items_ins_v2_1000.json")}
-    ids: dict[str, Any] = {f"agentgym_{part}": str(splits / f"agentr_webshop_{part}.json") for part in ("train", "test")}
+    files: dict[str, Any] = {
+        "products": str(folder / "products_1000.jsonl.gz"),
+        "attributes": str(folder / "items_ins_v2_1000.json"),
+    }
+    ids: dict[str, Any] = {
+        f"agentgym_{part}": str(splits / f"agentr_webshop_{part}.json") for part in ("train", "test")
+    }
     shop = WebShop(**files, **ids)
     shop.reset("agentgym/6909")
     with pytest.raises(UnknownTask, match="up to 6909"):
@@ -424,10 +495,16 @@ def test_the_official_products_pose_the_published_tasks(shared_data: Path):
     published = {  # from trajectories that others published with their task numbers
         0: 'double sided, machine washable decorative pillows with printing technology with size: 28" x 28"',
         3: "dual band streaming media players with quad core",
-        6: "men's shorts with elastic waist, classic fit, short sleeve for gym workout with color: navy, and size: x-large",
+        6: (
+            "men's shorts with elastic waist, classic fit, short sleeve for gym workout with color: navy, and size: "
+            "x-large"
+        ),
     }
     for number, asked in published.items():
-        assert f"Instruction: [SEP] Find me {asked}, and price lower than " in shop.reset(f"agentgym/{number}")[1].observation
+        assert (
+            f"Instruction: [SEP] Find me {asked}, and price lower than "
+            in shop.reset(f"agentgym/{number}")[1].observation
+        )
     train, test = shop.split("agentgym_train"), shop.split("agentgym_test")
     assert (len(train), len(test)) == (3930, 200)
     assert not {task.labels["goal"] for task in train} & {task.labels["goal"] for task in test}

@@ -1,6 +1,8 @@
-"""OpenEnv servers of a corridor: an imitation with every fault one can ask for, and, run as a script, a real one made with the package.
+"""OpenEnv servers of a corridor: an imitation with every fault one can ask for, and, run as a script, a real one made
+with the package.
 
-Task ``seed`` has its goal at ``2 + seed % 3``; ``right`` and ``left`` move, whatever else there is is answered and moves nothing.
+Task ``seed`` has its goal at ``2 + seed % 3``; ``right`` and ``left`` move, whatever else there is is answered and
+moves nothing.
 
     python tests/envs/corridor.py PORT SESSIONS      # under an interpreter that has openenv
 """
@@ -34,7 +36,8 @@ class Imitation:
 
     Attributes:
         most: Sessions that it has room for.
-        faults: What goes wrong with the next steps, in order: ``error``, ``odd``, ``noise``, ``hang``, ``drop``; empty for nothing.
+        faults: What goes wrong with the next steps, in order: ``error``, ``odd``, ``noise``, ``hang``, ``drop``; empty
+            for nothing.
         schema: What ``/schema`` answers.
         splits: Sizes of its own splits; None for a server that lists no tasks.
         wage: Reward of each step, beside that at the goal.
@@ -83,7 +86,12 @@ class Imitation:
         async def session(socket: WebSocket) -> None:
             await socket.accept()
             if self.sessions >= self.most:
-                told = {"message": "no room", "code": "CAPACITY_REACHED", "active_sessions": self.sessions, "max_sessions": self.most}
+                told = {
+                    "message": "no room",
+                    "code": "CAPACITY_REACHED",
+                    "active_sessions": self.sessions,
+                    "max_sessions": self.most,
+                }
                 await socket.send_json({"type": "error", "data": told})
                 await socket.close()
                 return
@@ -125,7 +133,9 @@ class Imitation:
                     await socket.send_text("what")
                     continue
                 if refused := self._refused(message["data"]):
-                    await socket.send_json({"type": "error", "data": {"message": "x", "code": "VALIDATION_ERROR", "errors": [refused]}})
+                    await socket.send_json(
+                        {"type": "error", "data": {"message": "x", "code": "VALIDATION_ERROR", "errors": [refused]}}
+                    )
                     continue
                 seen = corridor.step(message["data"]["message"])
                 self.stepped.append(message["data"]["message"])
@@ -136,7 +146,9 @@ class Imitation:
                     seen = ("noise", *seen[1:])
             reward = seen[1] + (self.wage if message["type"] == "step" else 0.0)
             observation = {"text": seen[0], "at": corridor.at, "metadata": {}}
-            await socket.send_json({"type": "observation", "data": {"observation": observation, "reward": reward, "done": seen[2]}})
+            await socket.send_json(
+                {"type": "observation", "data": {"observation": observation, "reward": reward, "done": seen[2]}}
+            )
 
     def _refused(self, action: dict[str, Any]) -> dict[str, Any] | None:
         if "message" not in action:
@@ -148,7 +160,9 @@ class Imitation:
 
 SCHEMA = {
     "action": {"properties": {"metadata": {"type": "object"}, "message": {"type": "string"}}, "required": ["message"]},
-    "observation": {"properties": {"done": {}, "reward": {}, "text": {"type": "string"}, "at": {"type": "integer"}, "metadata": {}}},
+    "observation": {
+        "properties": {"done": {}, "reward": {}, "text": {"type": "string"}, "at": {"type": "integer"}, "metadata": {}}
+    },
 }
 
 

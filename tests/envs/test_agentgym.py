@@ -1,4 +1,5 @@
-"""Our client on AgentGym's protocol: against our own server's dialects, and against one that behaves as the original's do."""
+"""Our client on AgentGym's protocol: against our own server's dialects, and against one that behaves as the original's
+do."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def test_a_tree_grows_on_agentgyms_protocol_as_on_ours(name: str):
 
 
 class Original:
-    """A server with the habits of AgentGym's: ids are not closed, errors are answers with status 200, faults on request."""
+    """A server with the habits of AgentGym's: ids are not closed, errors are answers with status 200, faults on
+    request."""
 
     def __init__(self) -> None:
         self.games: list[int] = []
@@ -80,7 +82,12 @@ class Original:
 
     async def reset(self, body: dict[str, Any]) -> Any:
         self.games[body["id"]] = 0
-        return {"id": body["id"], "observation": f"game {body['game']}", "available_actions": ["look"], "task_type": "x"}
+        return {
+            "id": body["id"],
+            "observation": f"game {body['game']}",
+            "available_actions": ["look"],
+            "task_type": "x",
+        }
 
     async def step(self, body: dict[str, Any]) -> Any:
         fault = self.faults.pop(0) if self.faults else ""
@@ -163,7 +170,10 @@ def test_a_server_that_does_not_repeat_itself_is_found_out(tasks_known: None):
         (EnvConfig(protocol=EnvProtocol.agentgym), "env.url is empty"),
         (EnvConfig(name="household", url="http://x", protocol=EnvProtocol.agentgym), "no environment 'household'"),
         (EnvConfig(name="nothing", url="http://x", protocol=EnvProtocol.agentgym), "no environment 'nothing'"),
-        (EnvConfig(name="textcraft", options={"x": 1}, url="http://x", protocol=EnvProtocol.agentgym), "not known here"),
+        (
+            EnvConfig(name="textcraft", options={"x": 1}, url="http://x", protocol=EnvProtocol.agentgym),
+            "not known here",
+        ),
         (EnvConfig(name="searchqa", url="http://x", protocol=EnvProtocol.agentgym), "AgentGym's numbering"),
     ],
 )

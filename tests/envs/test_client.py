@@ -55,7 +55,9 @@ def bench(environment: Counter | None = None, **limits: Any) -> Iterator[Bench]:
         yield made
 
 
-def run(urls: Any, test: Callable[[EnvClient], Coroutine[Any, Any, None]], *, token: str = TOKEN, **options: Any) -> None:
+def run(
+    urls: Any, test: Callable[[EnvClient], Coroutine[Any, Any, None]], *, token: str = TOKEN, **options: Any
+) -> None:
     async def main() -> None:
         client = EnvClient(urls, token, **{"timeout_s": 5.0, "retries": 3, **options})
         try:
@@ -169,7 +171,9 @@ def test_what_was_carried_out_is_recorded_and_replayed(can_fork: bool):
     with bench(Counter(can_fork=can_fork)) as server:
         run([server.url], test)
         played = server.environment.closed
-        wait_until(lambda: ["add 2", "add 3", "end"] in [state.log for state in played], "the rebuilt session to be closed")
+        wait_until(
+            lambda: ["add 2", "add 3", "end"] in [state.log for state in played], "the rebuilt session to be closed"
+        )
 
 
 def test_a_slow_expert_has_a_deadline_of_its_own():
@@ -245,7 +249,12 @@ def test_a_server_that_hangs_is_an_error_that_says_so():
         server.spoil("step", *["hang"] * 9)
         with pytest.raises(InfraError) as caught:
             await session.step("add 1")
-        for part in ("step of task 'train-0'", f"POST {server.url}/v1/step", "no answer within 0.2 s", "failed 2 times"):
+        for part in (
+            "step of task 'train-0'",
+            f"POST {server.url}/v1/step",
+            "no answer within 0.2 s",
+            "failed 2 times",
+        ):
             assert part in str(caught.value)
         server.spoil("step")
         assert (await session.step("add 1")).last.observation == "total 1", "the session outlives the failure"
@@ -312,7 +321,9 @@ def test_killed_and_restarted_in_the_middle():
         child.kill()
         child.wait()
         urls[:] = [second_url]
-        children = await asyncio.gather(*(session.expand(["inventory", "look"]) for session in sessions for _ in range(3)))
+        children = await asyncio.gather(
+            *(session.expand(["inventory", "look"]) for session in sessions for _ in range(3))
+        )
         assert all(not answer.last.valid for _, answer in children)
         assert client.stats.replays == 4, "concurrent expansions of a session rebuild it once"
         assert client.stats.replayed_steps == 12
@@ -339,7 +350,10 @@ def test_other_options_after_a_restart_are_noticed():
         with pytest.raises(InfraError, match="did not repeat itself: task 'oak sign@0', action 0, recorded 'Crafting"):
             await session.step("inventory")
 
-    with child_server("textcraft") as (url, child), child_server("textcraft", "--option", "distractors=0") as (other, _):
+    with (
+        child_server("textcraft") as (url, child),
+        child_server("textcraft", "--option", "distractors=0") as (other, _),
+    ):
         urls.append(url)
         run(lambda: urls, test)
 
@@ -464,7 +478,9 @@ def test_a_server_that_is_down_is_left_alone_for_a_while():
         for number in range(6):
             session = await client.open(TASK)
             assert (await session.step(f"add {number}")).last.observation == f"total {number}"
-        assert (server.sessions, client.stats.retries, client.pool.causes) == (6, 1, {"server_down": 1}), "it was asked once"
+        assert (server.sessions, client.stats.retries, client.pool.causes) == (6, 1, {"server_down": 1}), (
+            "it was asked once"
+        )
 
     with bench() as server, socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -1,4 +1,5 @@
-"""Whatever an environment server sends is an observation, a failure of this tree, or an error of the run: for each protocol."""
+"""Whatever an environment server sends is an observation, a failure of this tree, or an error of the run: for each
+protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ CASES = [json.loads(line) for line in Path(__file__).parents[1].joinpath("inputs
 OPENING = "Crafting commands:\n\nGoal: craft bread."
 STEP = {"observation": "Nothing.", "reward": 0.5, "done": False}
 STATE = {"session": "s", "observation": OPENING, "reward": 0.0, "done": False}
-SCHEMA = {"action": {"properties": {"message": {"type": "string"}}}, "observation": {"properties": {"text": {"type": "string"}}}}
+SCHEMA = {
+    "action": {"properties": {"message": {"type": "string"}}},
+    "observation": {"properties": {"text": {"type": "string"}}},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +114,9 @@ def test_whatever_a_server_sends_is_an_observation_or_a_failure_of_the_tree(prot
         listening = raw(server.answer, server.message)
         made = client(protocol, runner.run(listening.__aenter__()), 0.3)
 
-        @settings(derandomize=True, deadline=None, max_examples=30, suppress_health_check=list(HealthCheck), database=None)
+        @settings(
+            derandomize=True, deadline=None, max_examples=30, suppress_health_check=list(HealthCheck), database=None
+        )
         @given(replies)
         def check(reply: bytes) -> None:
             server.step, began = reply, time.monotonic()
@@ -132,14 +138,23 @@ def test_whatever_a_server_sends_is_an_observation_or_a_failure_of_the_tree(prot
 def foreign_steps() -> Iterator[tuple[str, bytes]]:
     """Steps that were reported, and more of their kinds, as each protocol writes them."""
     texts = [case["step"] for case in CASES]
-    for change in ('"reward": Infinity', '"reward": 1e999', '"reward": "much"', '"reward": [1]', '"done": "perhaps"', '"done": [1]'):
+    for change in (
+        '"reward": Infinity',
+        '"reward": 1e999',
+        '"reward": "much"',
+        '"reward": [1]',
+        '"done": "perhaps"',
+        '"done": [1]',
+    ):
         key = change.partition(":")[0]
         texts.append(json.dumps(STEP).replace(f"{key}: {json.dumps(STEP[key.strip(chr(34))])}", change))
     for text in texts:
         yield "agentgym", text.encode()
         plain = text.replace('"observation":', '"observation": {"text":', 1)
         yield "openenv", f'{{"type": "observation", "data": {plain.replace(", ", "}, ", 1)}}}'.encode()
-    yield from (("agentgym", json.dumps(STEP | {"observation": odd}).encode()) for odd in (None, 7, ["a"], {"text": "x"}))
+    yield from (
+        ("agentgym", json.dumps(STEP | {"observation": odd}).encode()) for odd in (None, 7, ["a"], {"text": "x"})
+    )
     yield from ((protocol, "é".encode("latin-1")) for protocol in ("agentr", "agentgym", "openenv"))
     yield "agentr", json.dumps({"children": [STATE | {"reward": float("nan")}]}).encode()
     yield "agentr", json.dumps({"children": [STATE | {"observation": None}]}).encode()
@@ -185,7 +200,9 @@ def specified(change: Callable[[dict[str, Any]], bytes], path: str) -> AgentrErr
 
 
 @pytest.mark.parametrize("path", ["/schema", "/metadata"])
-@pytest.mark.parametrize("body", [b"null", b"[1]", b'{"action": {"properties": 7}, "observation": [1]}', b"NaN", b"\xff", b'"x"'])
+@pytest.mark.parametrize(
+    "body", [b"null", b"[1]", b'{"action": {"properties": 7}, "observation": [1]}', b"NaN", b"\xff", b'"x"']
+)
 def test_an_odd_specification_is_an_error_with_a_sentence(path: str, body: bytes) -> None:
     found = specified(lambda _: response(body), path)
     assert found is None or isinstance(found, AgentrError)

@@ -1,4 +1,5 @@
-"""Our client on OpenEnv's protocol: against a server that the package itself serves, and against an imitation with faults."""
+"""Our client on OpenEnv's protocol: against a server that the package itself serves, and against an imitation with
+faults."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from agentr.types import CallStatus, Task
 from tests.env_servers.support import serving, wait_until
 from tests.envs.corridor import SCHEMA, Imitation
 
-#: An interpreter that has the package openenv. It cannot be installed beside vLLM: it needs fastmcp 3, which needs mcp 1, and vLLM mcp 2.
+#: An interpreter that has the package openenv. It cannot be installed beside vLLM: it needs fastmcp 3, which needs mcp
+#: 1, and vLLM mcp 2.
 PYTHON = os.environ.get("AGENTR_OPENENV_PYTHON", sys.executable if importlib.util.find_spec("openenv") else "")
 TASK = Task("corridor", "train/1", "train")  # its goal is at 3
 
@@ -36,9 +38,13 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "BACKOFF", Backoff(first_s=0.02, longest_s=0.1, jitter=0.5))
 
 
-def run(url: str, test: Callable[[EnvClient], Coroutine[Any, Any, None]], timeout_s: float = 10.0, **options: Any) -> None:
+def run(
+    url: str, test: Callable[[EnvClient], Coroutine[Any, Any, None]], timeout_s: float = 10.0, **options: Any
+) -> None:
     async def main() -> None:
-        config = EnvConfig(name="corridor", url=url, protocol=EnvProtocol.openenv, retries=2, timeout_s=timeout_s, options=options)
+        config = EnvConfig(
+            name="corridor", url=url, protocol=EnvProtocol.openenv, retries=2, timeout_s=timeout_s, options=options
+        )
         client = connect(config, [url], "")
         try:
             await client.spec()
@@ -77,7 +83,9 @@ def package_server(sessions: int) -> Iterator[str]:
 
 async def grow(client: EnvClient) -> list[str]:
     """Every node of the tree of depth 3 below the task, and what was seen there."""
-    (task,) = [task for task in await client.tasks(TaskSelection(split="train", limit=20)) if task.id == "train/1"] or [TASK]
+    (task,) = [task for task in await client.tasks(TaskSelection(split="train", limit=20)) if task.id == "train/1"] or [
+        TASK
+    ]
     seen: list[str] = []
     leaves = [await client.open(task)]
     seen.append(leaves[0].last.observation)
@@ -93,7 +101,11 @@ EXPECTED = [
     "The goal is at 3, you are at 0.",
     *(f"{way}: you are at {at}. 0 False" for way, at in (("left", -1), ("right", 1))),
     *(f"{way}: you are at {at}. 0 False" for way, at in (("left", -2), ("right", 0), ("left", 0), ("right", 2))),
-    *(f"{way}: you are at {at}. 0 False" for start in (-2, 0, 0) for way, at in (("left", start - 1), ("right", start + 1))),
+    *(
+        f"{way}: you are at {at}. 0 False"
+        for start in (-2, 0, 0)
+        for way, at in (("left", start - 1), ("right", start + 1))
+    ),
     "left: you are at 1. 0 False",
     "right: you are at 3. 1 True",
 ]
@@ -169,7 +181,8 @@ def test_a_server_that_does_not_repeat_itself_is_found_out():
         await session.step("left")
         imitation.faults = ["error", "noise"]
         with pytest.raises(
-            InfraError, match=r"did not repeat itself: task 'train/1', action 1, recorded 'left: you are at -1.', now 'noise'"
+            InfraError,
+            match=r"did not repeat itself: task 'train/1', action 1, recorded 'left: you are at -1.', now 'noise'",
         ):
             await session.step("left")
 
@@ -198,7 +211,10 @@ def test_a_dead_and_a_hung_server_are_named_and_waited_for_no_longer_than_said()
     async def test(client: EnvClient) -> None:
         session = await client.open(TASK)
         imitation.faults = ["hang"] * 9
-        with pytest.raises(InfraError, match=r"a step of task 'train/1' failed 3 times.*step at http://127.*/ws: no answer within 0.2 s"):
+        with pytest.raises(
+            InfraError,
+            match=r"a step of task 'train/1' failed 3 times.*step at http://127.*/ws: no answer within 0.2 s",
+        ):
             await session.step("left")
 
     with serving(imitation.app) as url:
@@ -282,22 +298,43 @@ def test_rewards_add_up_or_the_last_one_counts():
 
 def schema(action: dict[str, Any], required: list[str], **observation: str) -> dict[str, Any]:
     seen = {"properties": {name: {"type": kind} for name, kind in observation.items()}}
-    return {"action": {"properties": {n: {"type": k} for n, k in action.items()}, "required": required}, "observation": seen}
+    return {
+        "action": {"properties": {n: {"type": k} for n, k in action.items()}, "required": required},
+        "observation": seen,
+    }
 
 
 @pytest.mark.parametrize(
     ("published", "options", "reason"),
     [
-        (schema({"row": "integer"}, [], text="string"), {}, "which field of an action.*its fields are row.*env.options.action_field"),
+        (
+            schema({"row": "integer"}, [], text="string"),
+            {},
+            "which field of an action.*its fields are row.*env.options.action_field",
+        ),
         (schema({"a": "string", "b": "string"}, [], text="string"), {}, "its text fields are a, b"),
-        (schema({"message": "string", "row": "integer"}, ["message", "row"], text="string"), {}, "also needs row.*env.options.action"),
-        (SCHEMA, {"action_field": "massage"}, "has no field 'massage'. Set env.options.action_field to one of its own: message"),
+        (
+            schema({"message": "string", "row": "integer"}, ["message", "row"], text="string"),
+            {},
+            "also needs row.*env.options.action",
+        ),
+        (
+            SCHEMA,
+            {"action_field": "massage"},
+            "has no field 'massage'. Set env.options.action_field to one of its own: message",
+        ),
         (SCHEMA, {"action": {"x": 1}}, "has no field 'x'"),
         (SCHEMA, {"observation_field": ["text", "y"]}, "an observation of .* has no field 'y'"),
-        (schema({"message": "string"}, [], board="array"), {}, "which field of an observation.*env.options.observation_field"),
+        (
+            schema({"message": "string"}, [], board="array"),
+            {},
+            "which field of an observation.*env.options.observation_field",
+        ),
     ],
 )
-def test_fields_that_cannot_be_told_are_asked_for_with_what_there_is(published: dict[str, Any], options: dict[str, Any], reason: str):
+def test_fields_that_cannot_be_told_are_asked_for_with_what_there_is(
+    published: dict[str, Any], options: dict[str, Any], reason: str
+):
     async def test(client: EnvClient) -> None:
         raise AssertionError("it has no specification")
 
@@ -327,7 +364,11 @@ def test_text_goes_into_and_comes_out_of_nested_fields():
         }
     )
     fields = fields_of(options, {"action": {"properties": {"metadata": {}}}}, "http://x")
-    assert fields.compose("hi") == {"type": "call_tool", "tool_name": "echo", "arguments": {"loud": True, "message": "hi"}}
+    assert fields.compose("hi") == {
+        "type": "call_tool",
+        "tool_name": "echo",
+        "arguments": {"loud": True, "message": "hi"},
+    }
     assert options.action["arguments"] == {"loud": True}, "the options are as they were"
     assert fields.read({"result": {"content": [{"text": "HI"}]}, "error": None, "tries": 2}) == "HI\n2"
 
@@ -336,8 +377,14 @@ def test_text_goes_into_and_comes_out_of_nested_fields():
     ("config", "reason"),
     [
         (EnvConfig(protocol=EnvProtocol.openenv), "env.protocol is openenv, and env.url is empty"),
-        (EnvConfig(protocol=EnvProtocol.openenv, url="http://x", options={"actoin_field": "x"}), "Did you mean 'action_field'"),
-        (EnvConfig(protocol=EnvProtocol.openenv, url="http://x", options={"train": [0, 10], "test": [5, 20]}), "share the seeds 5 to 9"),
+        (
+            EnvConfig(protocol=EnvProtocol.openenv, url="http://x", options={"actoin_field": "x"}),
+            "Did you mean 'action_field'",
+        ),
+        (
+            EnvConfig(protocol=EnvProtocol.openenv, url="http://x", options={"train": [0, 10], "test": [5, 20]}),
+            "share the seeds 5 to 9",
+        ),
         (EnvConfig(protocol=EnvProtocol.openenv, url="http://x", options={"returns": "mean"}), "sum, last"),
         (EnvConfig(protocol=EnvProtocol.openenv, url="http://x", options={"low": 1, "high": 1}), "must be below"),
         (EnvConfig(protocol=EnvProtocol.openenv, url="http://x", options={"step_limit": "x"}), "whole number"),

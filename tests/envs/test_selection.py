@@ -13,7 +13,9 @@ from agentr.errors import ConfigError
 from agentr.types import Task
 from tests.env_servers.support import Counter
 
-TASKS = [Task("counter", f"train-{i}", "train", {"size": i, "kind": "even" if i % 2 == 0 else "odd"}) for i in range(10)]
+TASKS = [
+    Task("counter", f"train-{i}", "train", {"size": i, "kind": "even" if i % 2 == 0 else "odd"}) for i in range(10)
+]
 TASKS.append(Task("counter", "train-bare", "train", {}))
 
 

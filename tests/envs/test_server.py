@@ -23,7 +23,9 @@ from tests.env_servers.test_main import running
 
 COUNTER = EnvConfig(name="tests.env_servers.support:Counter")
 # Many strikes: on a busy machine a child that is well misses some of such quick looks.
-QUICK = Supervision(start_timeout_s=20, poll_s=0.15, strikes=12, max_restarts=2, window_s=60, backoff=Backoff(first_s=0.01))
+QUICK = Supervision(
+    start_timeout_s=20, poll_s=0.15, strikes=12, max_restarts=2, window_s=60, backoff=Backoff(first_s=0.01)
+)
 
 
 @pytest.fixture
@@ -83,7 +85,9 @@ def test_a_child_that_cannot_start_is_an_error_with_its_log(config: EnvConfig, r
 
 
 @pytest.mark.parametrize("kills", [1, QUICK.max_restarts + 1])
-def test_a_child_that_is_killed_while_it_starts_is_started_again_within_the_budget(kills: int, tmp_path: Path, log: str):
+def test_a_child_that_is_killed_while_it_starts_is_started_again_within_the_budget(
+    kills: int, tmp_path: Path, log: str
+):
     python, starts = tmp_path / "python", tmp_path / "starts"
     count = f"echo >> {starts}; [ $(wc -l < {starts}) -le {kills} ] && kill -9 $$"
     python.write_text(f'#!/bin/sh\n{count}\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
@@ -116,7 +120,10 @@ def test_the_child_dies_with_a_killed_supervisor(log: str):
         "print(server.status().pid, flush=True); time.sleep(60)\n"
     )
     parent = subprocess.Popen(
-        [sys.executable, "-c", script, log], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, log],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
@@ -190,7 +197,10 @@ def test_a_supervisor_reports_what_its_server_counts(log: str):
     server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK, number=3)
 
     def said() -> dict[tuple[str, ...], float]:
-        return {(sample.metric.name.removeprefix("agentr_"), *sample.labels.values()): sample.value for sample in server._samples()}
+        return {
+            (sample.metric.name.removeprefix("agentr_"), *sample.labels.values()): sample.value
+            for sample in server._samples()
+        }
 
     async def play() -> None:
         client = EnvClient([server.url()], TOKEN)

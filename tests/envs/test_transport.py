@@ -49,7 +49,8 @@ def test_those_that_wait_for_room_have_their_whole_deadline(monkeypatch: pytest.
     slow = Slow(0.5)
 
     async def test(url: str, client: Transport) -> None:
-        answers = await asyncio.gather(*(client.exchange("GET", url, "/") for _ in range(15)))  # three at a time, 2.5 s in all
+        # three at a time, 2.5 s in all
+        answers = await asyncio.gather(*(client.exchange("GET", url, "/") for _ in range(15)))
         assert answers == [(200, b"ok")] * 15
 
     run(slow, test, timeout_s=2.0)
@@ -62,7 +63,8 @@ def test_a_server_gets_as_many_requests_about_sessions_as_it_works_on(monkeypatc
 
     async def test(url: str, client: Transport) -> None:
         client.parallel = 2
-        answers = await asyncio.gather(*(client.exchange("POST", url, "/") for _ in range(8)))  # two at a time, 0.8 s in all
+        # two at a time, 0.8 s in all
+        answers = await asyncio.gather(*(client.exchange("POST", url, "/") for _ in range(8)))
         assert answers == [(200, b"ok")] * 8 and slow.most == 2
         await asyncio.gather(*(client.exchange("GET", url, "/") for _ in range(8)))
         assert slow.most == 8, "experts do not take turns with steps"
@@ -76,7 +78,9 @@ def test_a_server_that_hangs_costs_one_deadline_however_many_wait_for_it(monkeyp
 
     async def test(url: str, client: Transport) -> None:
         failures = await asyncio.gather(*(client.exchange("GET", url, "/") for _ in range(20)), return_exceptions=True)
-        assert all(isinstance(failure, RequestFailed) and failure.server_down and failure.session_lost for failure in failures)
+        assert all(
+            isinstance(failure, RequestFailed) and failure.server_down and failure.session_lost for failure in failures
+        )
         assert [("within 1 s" in str(failure)) for failure in failures].count(True) == 2
         slow.pause_s = 0.0
         assert await client.exchange("GET", url, "/") == (200, b"ok"), "it answers again, and is asked again"

@@ -60,7 +60,9 @@ def test_how_economical_episodes_are() -> None:
     one, other = new_tree(name="a"), new_tree(name="b")
     tree_of("misunderstood / misunderstood / call / answer: 1: 1.0", "answer: 2: 0.0", into=one, make=turn)
     tree_of("call / answer: 1: 0.5", into=other, make=turn)
-    found = {name: estimate.mean for name, estimate in evaluate([one, other], answer_prefix="answer:").behaviour.items()}
+    found = {
+        name: estimate.mean for name, estimate in evaluate([one, other], answer_prefix="answer:").behaviour.items()
+    }
     assert found == pytest.approx(
         {
             "calls": ((3 + 0) / 2 + 1) / 2,
@@ -106,16 +108,27 @@ def test_answers_until_solved() -> None:
 
 
 def test_scores_of_answers_and_how_calls_came_out() -> None:
-    right, wrong = episode("a", ["search: x"], 0.0, Outcome.STEP_LIMIT, 1), episode("b", ["search: x"], 0.0, Outcome.STEP_LIMIT, 1)
+    right, wrong = (
+        episode("a", ["search: x"], 0.0, Outcome.STEP_LIMIT, 1),
+        episode("b", ["search: x"], 0.0, Outcome.STEP_LIMIT, 1),
+    )
     right.nodes[1].status = CallStatus.empty
-    for tree, scores in ((right, {"em": 1.0, "f1": 1.0}), (right, {"em": 0.0, "f1": 0.5}), (wrong, {"em": 0.0, "f1": 0.2})):
+    for tree, scores in (
+        (right, {"em": 1.0, "f1": 1.0}),
+        (right, {"em": 0.0, "f1": 0.5}),
+        (wrong, {"em": 0.0, "f1": 0.2}),
+    ):
         ended = Outcome.SUCCESS if scores["em"] else Outcome.FAILURE
         add(tree, 0, reasoned("answer: y", scores["em"], ended, status=CallStatus.limit, scores=scores))
     result = evaluate([right, wrong], answer_prefix="answer:")
     # Each task counts once, an episode without an answer with 0.
-    assert result.scores["em"].mean == pytest.approx((1 / 3 + 0) / 2) and result.scores["f1"].mean == pytest.approx((1.5 / 3 + 0.1) / 2)
+    assert result.scores["em"].mean == pytest.approx((1 / 3 + 0) / 2) and result.scores["f1"].mean == pytest.approx(
+        (1.5 / 3 + 0.1) / 2
+    )
     assert result.scores["f1"].n == 2 and result.scores["f1"].low < result.scores["f1"].mean < result.scores["f1"].high
-    assert result.statuses == {"ok": 0.5, "empty": 0.5, "error": 0.0, "timeout": 0.0, "limit": 0.0}, "an answer is no call"
+    assert result.statuses == {"ok": 0.5, "empty": 0.5, "error": 0.0, "timeout": 0.0, "limit": 0.0}, (
+        "an answer is no call"
+    )
     assert Evaluation.from_dict(json.loads(json.dumps(result.as_dict()))) == result
     assert evaluate([episode("c", ["x"], 1.0, Outcome.SUCCESS, 1)]).scores == {}
 
@@ -151,7 +164,8 @@ def test_intervals() -> None:
     certain = mean_interval([1.0] * 20)
     assert (certain.low, certain.high) == (1.0, 1.0)
     half = mean_interval([0.0, 1.0] * 200)
-    # The normal approximation gives 0.5 +- 1.96 * 0.5 / 20. An interval of 90 % would be narrower by 0.008 on each side.
+    # The normal approximation gives 0.5 +- 1.96 * 0.5 / 20. An interval of 90 % would be narrower by 0.008 on each
+    # side.
     assert half.low == pytest.approx(0.451, abs=0.003)
     assert half.high == pytest.approx(0.549, abs=0.003)
     assert half == mean_interval([0.0, 1.0] * 200)
@@ -212,19 +226,25 @@ def test_the_intervals_of_an_evaluation_are_over_problems() -> None:
 def test_paired_differences_are_over_problems() -> None:
     after = {f"{number // 8}@{number}": float(number // 8 % 2) for number in range(80)}
     before = dict.fromkeys(after, 0.0)
-    apart, together = paired_difference(after, before), paired_difference(after, before, problems={key: key[0] for key in after})
+    apart, together = (
+        paired_difference(after, before),
+        paired_difference(after, before, problems={key: key[0] for key in after}),
+    )
     assert together.mean == apart.mean == 0.5
     assert width(together) > 2 * width(apart)
 
 
 def test_what_successes_needed_and_what_a_judge_says_are_over_problems_too() -> None:
-    """Nine goals, eight tasks each: of five no turn could be left out, and a judge finds them right. Of the others it finds one bad."""
+    """Nine goals, eight tasks each: of five no turn could be left out, and a judge finds them right.
+    Of the others it finds one bad."""
     plain, labelled = [], []
     for made, identity in ((plain, ""), (labelled, "goal")):
         trees = goals()[:72]
         for tree in trees:
             good = tree.nodes[2].outcome is Outcome.SUCCESS
-            tree.nodes[2].verdict = Verdict(Rating.GOOD if good else Rating.BAD if tree.task.labels["goal"] == "1" else Rating.UNCERTAIN)
+            tree.nodes[2].verdict = Verdict(
+                Rating.GOOD if good else Rating.BAD if tree.task.labels["goal"] == "1" else Rating.UNCERTAIN
+            )
             shorter = -1 if good else add(tree, 0, reasoned("y", 1.0, Outcome.SUCCESS), Origin.REPLAY).id
             tree.evolutions.append(Evolution(operator="shorten", parent=2, end=shorter))
         made += [conciseness(trees, identity=identity), judged(trees, identity=identity)]

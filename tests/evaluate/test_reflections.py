@@ -23,7 +23,10 @@ def test_reflections_and_refused_moves_are_counted_over_all_episodes() -> None:
     )
     other = walked(("go", "ok", True), ("end", "Done", True), name="b")
     found = evaluate([one, other], reflections=[SENTENCE])
-    assert {name: (share.mean, share.n) for name, share in found.reflections.items()} == {FALSE: (1 / 2, 2), PASSED_OVER: (1 / 2, 2)}
+    assert {name: (share.mean, share.n) for name, share in found.reflections.items()} == {
+        FALSE: (1 / 2, 2),
+        PASSED_OVER: (1 / 2, 2),
+    }
     assert Evaluation.from_dict(found.as_dict()) == found
     assert evaluate([one, other]).reflections == {}, "a method that does not reflect has none"
     assert evaluate([other], reflections=[SENTENCE]).reflections[FALSE] == Estimate(0.0, 0.0, 0.0, 0)
@@ -45,4 +48,6 @@ def test_a_share_is_of_all_tasks_together_and_problems_are_drawn_together() -> N
     assert share_interval([1, 0], [1, 9]).n == 10
     assert share_interval([3, 3], [4, 4], problems=["a", "a"]) == Estimate(0.75, 0.75, 0.75, 8)
     assert share_interval([], []) == share_interval([0], [0]) == Estimate(0.0, 0.0, 0.0, 0)
-    assert share_interval([1.0, 0.0, 0.5], [1, 1, 1], problems=["a", "b", "a"]) == mean_interval([1.0, 0.0, 0.5], problems=["a", "b", "a"])
+    assert share_interval([1.0, 0.0, 0.5], [1, 1, 1], problems=["a", "b", "a"]) == mean_interval(
+        [1.0, 0.0, 0.5], problems=["a", "b", "a"]
+    )

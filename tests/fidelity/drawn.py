@@ -1,8 +1,9 @@
-"""Changes to functions that are drawn, not chosen: every comparison, operator, number, bound, sign, condition, default and order of
-arguments in a function's syntax tree, one at a time.
+"""Changes to functions that are drawn, not chosen: every comparison, operator, number, bound, sign, condition, default
+and order of arguments in a function's syntax tree, one at a time.
 
-A change is known by its function and by what becomes of what, as in ``bad.reward < config.beta -> bad.reward <= config.beta``: lines may
-move, and the same piece standing twice is told apart by a number. Texts, and the order of what commutes, are left as they are.
+A change is known by its function and by what becomes of what, as in ``bad.reward < config.beta -> bad.reward <=
+config.beta``: lines may move, and the same piece standing twice is told apart by a number. Texts, and the order of what
+commutes, are left as they are.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ _OPPOSITES = {
     "pvariance": "pstdev",
     "bisect_right": "bisect_left",
 }
-#: Functions of whose arguments the order says nothing about a rule: it does not matter, or they say why something was left out.
+#: Functions of whose arguments the order says nothing about a rule: it does not matter, or they say why something was
+#: left out.
 _ANY_ORDER = {"min", "max", "isinstance", "getattr", "zip", "cast", "dropped", "Dropped", "_left_out", "_drop"}
 
 
@@ -78,7 +80,11 @@ class Drawn:
         function = function_of(self.of)
         before = function.__code__, function.__defaults__, function.__kwdefaults__
         other = remade(function, self.source)
-        function.__code__, function.__defaults__, function.__kwdefaults__ = other.__code__, other.__defaults__, other.__kwdefaults__
+        function.__code__, function.__defaults__, function.__kwdefaults__ = (
+            other.__code__,
+            other.__defaults__,
+            other.__kwdefaults__,
+        )
         try:
             yield
         finally:
@@ -122,7 +128,8 @@ class _Piece:
 
 
 def _pieces(tree: ast.AST, condition: bool = False) -> Iterator[_Piece]:
-    """Yields all below a node but annotations, decorators, texts, and what only guards: assertions, errors, ``strict`` of ``zip``."""
+    """Yields all below a node but annotations, decorators, texts, and what only guards: assertions, errors, ``strict``
+    of ``zip``."""
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):
             continue
@@ -159,7 +166,10 @@ def _others(node: ast.AST, condition: bool) -> Iterator[ast.AST]:
         case ast.Slice():
             for side in ("lower", "upper"):
                 if not isinstance(bound := getattr(node, side), ast.Constant | None):
-                    yield from (_with(node, **{side: ast.BinOp(bound, operator(), ast.Constant(1))}) for operator in (ast.Add, ast.Sub))
+                    yield from (
+                        _with(node, **{side: ast.BinOp(bound, operator(), ast.Constant(1))})
+                        for operator in (ast.Add, ast.Sub)
+                    )
         case ast.Call():
             yield from _other_calls(node)
     if condition and isinstance(node, ast.expr) and not isinstance(node, ast.Compare | ast.BoolOp | ast.UnaryOp):
@@ -168,7 +178,13 @@ def _others(node: ast.AST, condition: bool) -> Iterator[ast.AST]:
 
 def _other_calls(node: ast.Call) -> Iterator[ast.AST]:
     named = isinstance(node.func, ast.Name)
-    name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    name = (
+        node.func.id
+        if isinstance(node.func, ast.Name)
+        else node.func.attr
+        if isinstance(node.func, ast.Attribute)
+        else ""
+    )
     if name in _OPPOSITES:
         yield _with(node, func=_with(node.func, **{"id" if named else "attr": _OPPOSITES[name]}))
     if name not in _ANY_ORDER and not any(isinstance(argument, ast.Starred) for argument in node.args):

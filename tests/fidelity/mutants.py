@@ -35,7 +35,10 @@ class Mutant:
 
 
 #: By the rule's id.
-MUTANTS = {rule: Mutant(**found) for rule, found in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()}
+MUTANTS = {
+    rule: Mutant(**found)
+    for rule, found in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
+}
 
 
 @contextmanager
@@ -77,7 +80,8 @@ def body_of(function: FunctionType) -> str:
 
 
 def remade(function: FunctionType, source: str) -> FunctionType:
-    """Returns a function with another source in the same module; ``super()`` in it does not work, but its code does in the old one."""
+    """Returns a function with another source in the same module; ``super()`` in it does not work, but its code does in
+    the old one."""
     within = f"def made():\n    __class__ = None\n{textwrap.indent(source, '    ')}\n    return {function.__name__}\n"
     names: dict[str, Any] = dict(function.__globals__)
     exec(compile(f"from __future__ import annotations\n{within}", "<mutant>", "exec"), names)

@@ -1,7 +1,8 @@
 """Which of the changes drawn in the functions that rules name are noticed by those rules' vectors.
 
-Each change is noticed, or stands in ``equivalent.yaml`` with the reason why nothing could notice it: by function, then by change. A
-sample is tried in the tests, all of it by hand, which takes minutes: ``python -m tests.fidelity.mutants [words of a function's name]``.
+Each change is noticed, or stands in ``equivalent.yaml`` with the reason why nothing could notice it: by function, then
+by change. A sample is tried in the tests, all of it by hand, which takes minutes: ``python -m tests.fidelity.mutants
+[words of a function's name]``.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def tried(function: str, rules: Sequence[Rule], known: Mapping[str, str]) -> tup
         known: Changes that are equivalent.
 
     Returns:
-        What came of them, and what is wrong: other changes that are not noticed, and entries of the list that are noticed or no changes.
+        What came of them, and what is wrong: other changes that are not noticed, and entries of the list that are
+        noticed or no changes.
     """
     count, wrong, left = Count(), list[str](), dict(known)
     for drawn in draw(function):
@@ -115,7 +117,8 @@ def tried(function: str, rules: Sequence[Rule], known: Mapping[str, str]) -> tup
 
 
 def main(words: Sequence[str]) -> int:
-    """Tries all changes to the functions whose names hold one of the words, prints what came of them, and returns the exit status."""
+    """Tries all changes to the functions whose names hold one of the words, prints what came of them, and returns the
+    exit status."""
     known, total, wrong = equivalent(), Count(), list[str]()
     print(f"{'function':60} {'rules':>5} {'drawn':>5} {'noticed':>7} {'equivalent':>10} {'not noticed':>11} {'s':>5}")
     rules: set[str] = set()

@@ -1,4 +1,5 @@
-"""Changes that are drawn, not chosen: what is drawn, and that a sample is noticed. All of it: ``python -m tests.fidelity.mutants``."""
+"""Changes that are drawn, not chosen: what is drawn, and that a sample is noticed.
+All of it: ``python -m tests.fidelity.mutants``."""
 
 from __future__ import annotations
 
@@ -48,5 +49,7 @@ def test_changes_to_functions_that_rules_name_are_noticed(function: str) -> None
 def test_a_default_that_changes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     (rule,) = [rule for rule in select("et_agent") if rule.name == "flawed-turns"]
     as_it_is = verify.configured
-    monkeypatch.setattr(verify, "configured", lambda method, keys: as_it_is(method, {"method.filter.train_on_flawed": True, **keys}))
+    monkeypatch.setattr(
+        verify, "configured", lambda method, keys: as_it_is(method, {"method.filter.train_on_flawed": True, **keys})
+    )
     assert "method.filter.train_on_flawed" in find(rule).difference

@@ -1,4 +1,5 @@
-"""Golden vectors: agentr follows each rule, each vector says what it is worked out to be, and each fails when the code changes."""
+"""Golden vectors: agentr follows each rule, each vector says what it is worked out to be, and each fails when the code
+changes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ ASKED = [rule for rule in RULES if not rule.omitted]
 def of(rules: Iterable[Rule]) -> Any:
     """Parametrises a test over rules. Those of losses load torch and TRL."""
     marks = {True: [pytest.mark.cluster], False: []}
-    return pytest.mark.parametrize("rule", [pytest.param(r, id=r.id, marks=marks[r.check.startswith("losses.")]) for r in rules])
+    return pytest.mark.parametrize(
+        "rule", [pytest.param(r, id=r.id, marks=marks[r.check.startswith("losses.")]) for r in rules]
+    )
 
 
 @of(ASKED)
@@ -72,5 +75,7 @@ def test_every_rule_is_complete() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert rule.says and rule.where, rule.id
-        assert bool(rule.omitted) != bool(rule.cases and rule.check), f"{rule.id}: either vectors, or why there are none"
+        assert bool(rule.omitted) != bool(rule.cases and rule.check), (
+            f"{rule.id}: either vectors, or why there are none"
+        )
         assert not rule.omitted or not rule.switches, rule.id

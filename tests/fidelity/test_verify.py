@@ -46,7 +46,11 @@ def test_a_changed_formula_makes_the_command_fail_and_name_the_rule() -> None:
 
 def test_programs_read_the_same() -> None:
     rules = {found["name"]: found for found in json.loads(run("--method", "agent_r", "--json").output)}
-    assert rules["score"]["result"] == "equal" and rules["score"]["paper"] == "2501.11425" and rules["score"]["where"] == "Eq. 5"
+    assert (
+        rules["score"]["result"] == "equal"
+        and rules["score"]["paper"] == "2501.11425"
+        and rules["score"]["where"] == "Eq. 5"
+    )
     assert rules["siblings-text"]["switches"] == {"method.search.dedupe": "normalised"}
     assert rules["siblings-text"]["default"] == {"method.search.dedupe": "action"}
     assert rules["judge-prompt"]["result"] == "not run" and rules["judge-prompt"]["why"]
@@ -66,7 +70,9 @@ def test_what_is_not_installed_is_not_run_and_no_difference(monkeypatch: pytest.
     (rule,) = [rule for rule in select("et_agent") if rule.name == "answers"]
     found = find(rule)
     assert found.result == "not run: searchqa needs bm25s" and not found.difference
-    assert summary([found]) == "1 rules: 0 equal (0 by default, 0 with the published value of a key), 0 differ, 1 not run."
+    assert (
+        summary([found]) == "1 rules: 0 equal (0 by default, 0 with the published value of a key), 0 differ, 1 not run."
+    )
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -87,7 +93,10 @@ def test_a_check_that_raises_is_a_rule_that_differs_and_the_others_are_asked(
     if options:
         rules = {found["name"]: found for found in json.loads(shown.out)}
         assert rules["score"]["why"] == "an error, LookupError: a library of another version"
-        assert rules["score"]["result"] == rules["unvisited"]["result"] == "differs" and rules["backup"]["result"] == "equal"
+        assert (
+            rules["score"]["result"] == rules["unvisited"]["result"] == "differs"
+            and rules["backup"]["result"] == "equal"
+        )
     else:
         assert "a library of another version" in " ".join(shown.out.split()) and "2 differ" in shown.out
 

@@ -1,4 +1,5 @@
-"""What derivations give: the arithmetic of vectors, and the gradients of losses, by differences and without agentr or torch."""
+"""What derivations give: the arithmetic of vectors, and the gradients of losses, by differences and without agentr or
+torch."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ def value(work: str, **more: Any) -> Any:
     return eval(work, {"__builtins__": {}}, {**ARITHMETIC, **more})
 
 
-def loss_and_gradient(work: str, table: Sequence[Sequence[float]], reference: Sequence[Sequence[float]] | None = None) -> dict[str, Any]:
+def loss_and_gradient(
+    work: str, table: Sequence[Sequence[float]], reference: Sequence[Sequence[float]] | None = None
+) -> dict[str, Any]:
     """Works out a loss, and how it changes with the logit of each token (columns) after each token (rows).
 
     Args:
-        work: Uses ``p(i, j)``, the probability of token j after token i, ``q(i, j)``, the reference's, and ``held(x)``, which is x and
-            has no gradient.
+        work: Uses ``p(i, j)``, the probability of token j after token i, ``q(i, j)``, the reference's, and ``held(x)``,
+            which is x and has no gradient.
         table: The probabilities.
     """
     logits = [[math.log(entry) for entry in row] for row in table]
@@ -59,4 +62,6 @@ def loss_and_gradient(work: str, table: Sequence[Sequence[float]], reference: Se
 
 def worked(check: str, given: Mapping[str, Any], work: str) -> Any:
     """Returns what a case's derivation gives: of a loss, its gradient, too."""
-    return loss_and_gradient(work, given["table"], given.get("reference")) if check.startswith("losses.") else value(work)
+    return (
+        loss_and_gradient(work, given["table"], given.get("reference")) if check.startswith("losses.") else value(work)
+    )

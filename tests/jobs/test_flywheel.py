@@ -58,14 +58,26 @@ def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
     operators = round_.stages()["dataset"].summary.operators
     assert sum(operated["tried"] for operated in operators.values()) == sum(len(tree.evolutions) for tree in trees)
     verdicts = round_.stages()["dataset"].summary.verdicts
-    known = {place for tree in trees for made in tree.evolutions for place in ((tree.task.key, made.parent), (tree.task.key, made.end))}
+    known = {
+        place
+        for tree in trees
+        for made in tree.evolutions
+        for place in ((tree.task.key, made.parent), (tree.task.key, made.end))
+    }
     assert 0 < sum(sum(said.values()) for said in verdicts.values()) <= len(known)
     asked = read_lines(root / "rounds/01/evolve" / ANSWERS)
-    assert len({line["asked"] for line in asked}) == len(asked) >= sum(made.asked for tree in trees for made in tree.evolutions) > 0
+    assert (
+        len({line["asked"] for line in asked})
+        == len(asked)
+        >= sum(made.asked for tree in trees for made in tree.evolutions)
+        > 0
+    )
     assert round_.train.summary.steps > 0 and round_.eval.evaluation.behaviour["calls"].n == 4
     successes = sum(bool(tree.successes()) for tree in round_.eval)
     assert len(list(round_.shortened)) == successes and bool(round_.shortened.measures) == bool(successes)
-    assert round_.judged.measures["judged right"].n == 4 and all(leaf.verdict for tree in round_.judged for leaf in tree.ended())
+    assert round_.judged.measures["judged right"].n == 4 and all(
+        leaf.verdict for tree in round_.judged for leaf in tree.ended()
+    )
     assert round_.recovery.sealed
     tables = {table["title"]: table for table in held_in(root / "report.html")["api/run?run=run"]["tables"]}
     assert "judge agrees" in tables["Economy"]["lines"]["round 1"]

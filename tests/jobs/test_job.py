@@ -1,4 +1,5 @@
-"""`ray job submit` on a cluster with token authentication: runs to the end, is killed, and continues when it is submitted again."""
+"""`ray job submit` on a cluster with token authentication: runs to the end, is killed, and continues when it is
+submitted again."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def cluster() -> Iterator[dict[str, str]]:
         "RAY_raylet_start_wait_time_s": "180",
         "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}",
     }
-    subprocess.run([BIN / "ray", "get-auth-token", "--generate"], env=environment, check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [BIN / "ray", "get-auth-token", "--generate"], env=environment, check=True, capture_output=True, timeout=120
+    )
     command = [BIN / "ray", "start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"]
     command += [f"--dashboard-agent-listen-port={agent}", "--num-cpus=4", "--object-store-memory=200000000"]
     with (home / "ray.log").open("wb") as log:
@@ -89,12 +92,16 @@ def submit(environment: dict[str, str], root: Path, *more: str) -> subprocess.Co
         *SMALL,
     ]
     command = [str(BIN / "ray"), "job", "submit", *more, "--working-dir", ".", "--", *job]
-    return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500, check=False)
+    return subprocess.run(
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500, check=False
+    )
 
 
 def agentr(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "agentr.cli", *arguments]
-    return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500, check=False)
+    return subprocess.run(
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500, check=False
+    )
 
 
 def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, str], tmp_path: Path) -> None:
@@ -102,21 +109,34 @@ def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, s
     secret = {"OPENAI_API_KEY": "sesame"}
     first = agentr({**cluster, **secret}, "submit", DEMO, f"run.dir={root}", *SMALL, "--no-wait")
     assert first.returncode == 0 and "submitted agentr-experiment-demo-" in first.stdout, first.stderr + first.stdout
-    assert "INFO" not in first.stderr and "WARNING" not in first.stderr, first.stderr  # Ray tells of each file that does not travel
+    # Ray tells of each file that does not travel
+    assert "INFO" not in first.stderr and "WARNING" not in first.stderr, first.stderr
 
     deadline, look = time.monotonic() + 600, time.monotonic()
     while "rounds/00/train" not in sealed_by_events(root):
         if time.monotonic() > look:  # a job that has failed is not waited for
             look = time.monotonic() + 20
-            listed = subprocess.run([BIN / "ray", "job", "list"], env=cluster, capture_output=True, text=True, timeout=120, check=False)
+            listed = subprocess.run(
+                [BIN / "ray", "job", "list"], env=cluster, capture_output=True, text=True, timeout=120, check=False
+            )
             assert "FAILED" not in listed.stdout, agentr(cluster, "logs", str(root)).stdout[-3000:]
-        assert time.monotonic() < deadline, "the first training did not end\n" + agentr(cluster, "logs", str(root)).stdout[-3000:]
+        assert time.monotonic() < deadline, (
+            "the first training did not end\n" + agentr(cluster, "logs", str(root)).stdout[-3000:]
+        )
         time.sleep(0.2)
     owner = re.search(r"pid (\d+)", RunStore(root).owner())
     assert owner, "nobody owns the run"
     os.kill(int(owner[1]), signal.SIGKILL)
 
-    second = submit(cluster, root, "--no-wait", "--submission-id", "second", "--metadata-json", json.dumps({"agentr_run": str(root)}))
+    second = submit(
+        cluster,
+        root,
+        "--no-wait",
+        "--submission-id",
+        "second",
+        "--metadata-json",
+        json.dumps({"agentr_run": str(root)}),
+    )
     assert second.returncode == 0, second.stderr + second.stdout
     second = agentr(cluster, "submit", DEMO, f"run.dir={root}", *SMALL)
     assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-1000:]
@@ -129,7 +149,9 @@ def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, s
     assert listed.returncode == 0 and "round 1: collect (stage " in listed.stdout
     stopped = agentr(cluster, "stop", str(root))
     assert stopped.returncode == 0 and "second has ended already: SUCCEEDED" in stopped.stdout
-    told = subprocess.run([BIN / "ray", "job", "list"], env=cluster, capture_output=True, text=True, timeout=120, check=True)
+    told = subprocess.run(
+        [BIN / "ray", "job", "list"], env=cluster, capture_output=True, text=True, timeout=120, check=True
+    )
     assert "agentr-experiment-demo" in told.stdout and "sesame" not in told.stdout + first.stdout
     assert not [path for path in root.rglob("*") if path.is_file() and b"sesame" in path.read_bytes()]
 
@@ -142,7 +164,9 @@ def test_a_job_is_stopped_and_its_run_can_go_on(cluster: dict[str, str], tmp_pat
         assert time.monotonic() < deadline, "the job did not begin"
         time.sleep(0.2)
     stopped = agentr(cluster, "stop", str(root))
-    assert stopped.returncode == 0 and "STOPPED. Submit the same run again to go on." in stopped.stdout, stopped.stdout + stopped.stderr
+    assert stopped.returncode == 0 and "STOPPED. Submit the same run again to go on." in stopped.stdout, (
+        stopped.stdout + stopped.stderr
+    )
     deadline = time.monotonic() + 60
     while RunStore(root).owner():
         assert time.monotonic() < deadline, "the driver did not end"
@@ -151,7 +175,9 @@ def test_a_job_is_stopped_and_its_run_can_go_on(cluster: dict[str, str], tmp_pat
 
 def test_a_check_starts_nothing_and_says_what_may_run_where(cluster: dict[str, str], tmp_path: Path) -> None:
     fine = agentr(cluster, "submit", DEMO, f"run.dir={tmp_path}/run", "--dry-run")
-    assert fine.returncode == 0 and "the cluster has what the run needs" in fine.stdout and "1 engine" in fine.stdout, fine.stdout
+    assert fine.returncode == 0 and "the cluster has what the run needs" in fine.stdout and "1 engine" in fine.stdout, (
+        fine.stdout
+    )
     assert not (tmp_path / "run/rounds").exists()
     wrong = agentr(cluster, "submit", DEMO, "cluster=gpu_cluster", f"run.dir={tmp_path}/run", "--dry-run")
     assert wrong.returncode == 1 and "engine wants 1 GPUs on one node" in wrong.stdout, wrong.stdout + wrong.stderr
@@ -182,7 +208,9 @@ def test_environment_servers_are_a_job_until_it_is_stopped(cluster: dict[str, st
     ],
     ids=["nobody there", "no address", "wrong token"],
 )
-def test_a_cluster_that_cannot_be_used(cluster: dict[str, str], changes: dict[str, str], answer: str, tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_used(
+    cluster: dict[str, str], changes: dict[str, str], answer: str, tmp_path: Path
+) -> None:
     done = agentr({**cluster, **changes}, "submit", DEMO, f"run.dir={tmp_path}/run")
     assert done.returncode == 1 and answer in done.stderr and "Traceback" not in done.stderr, done.stderr
 

@@ -1,4 +1,5 @@
-"""Checks files for ``ray up`` (``ray_jobs/clusters``): Ray's own check, and what that lets pass although no run could use the cluster."""
+"""Checks files for ``ray up`` (``ray_jobs/clusters``): Ray's own check, and what that lets pass although no run could
+use the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import yaml
 
 from agentr.cluster.roles import LABEL, NODE_ROLES
 
-#: Ray's label for what a node costs, and its values. A run keeps to itself what must not be taken away from nodes that are not `spot`.
+#: Ray's label for what a node costs, and its values. A run keeps to itself what must not be taken away from nodes that
+#: are not `spot`.
 MARKET = "ray.io/market-type"
 SPOT, ON_DEMAND = "spot", "on-demand"
 
@@ -26,8 +28,8 @@ _RAY_START = re.compile(r"\bray start\b([^;&|]*)")
 def check_cluster(path: Path) -> list[str]:
     """Returns what is wrong with a file for ``ray up``, a sentence for each problem.
 
-    Nothing is started and no cloud is asked: whether an image, an instance type or a file system exists is not seen. If Ray itself refuses
-    the file, that is the only problem that is returned.
+    Nothing is started and no cloud is asked: whether an image, an instance type or a file system exists is not seen. If
+    Ray itself refuses the file, that is the only problem that is returned.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -43,7 +45,9 @@ def check_cluster(path: Path) -> list[str]:
     problems = list(_starts(prepared))
     problems += _own_machines(prepared) if prepared["provider"]["type"] == "local" else _node_types(prepared)
     if re.search(r"\bRAY_AUTH_TOKEN=", text):
-        problems.append("it holds a token (RAY_AUTH_TOKEN=): name a file that file_mounts brings, in RAY_AUTH_TOKEN_PATH")
+        problems.append(
+            "it holds a token (RAY_AUTH_TOKEN=): name a file that file_mounts brings, in RAY_AUTH_TOKEN_PATH"
+        )
     return problems
 
 
@@ -89,11 +93,17 @@ def _node_types(config: dict[str, Any]) -> Iterator[str]:
             yield f"node type {name}: min_workers {node['min_workers']} is more than max_workers {node['max_workers']}"
         yield from _market(name, node, labels.get(MARKET, ON_DEMAND), config["provider"]["type"])
     if types[head]["resources"].get("CPU") != 0:
-        yield f"node type {head}: the head needs resources {{CPU: 0}}, or work is scheduled beside the cluster's own processes"
+        yield (
+            f"node type {head}: the head needs resources {{CPU: 0}}, or work is scheduled beside the cluster's own "
+            "processes"
+        )
     yield from _missing({node.get("labels", {}).get(LABEL) for node in types.values() if node["max_workers"] > 0})
     most = sum(node["max_workers"] for node in types.values())
     if config["max_workers"] < most:
-        yield f"max_workers of the whole is {config['max_workers']}, less than the {most} that the node types allow together"
+        yield (
+            f"max_workers of the whole is {config['max_workers']}, less than the {most} that the node types allow "
+            "together"
+        )
 
 
 def _market(name: str, node: dict[str, Any], labelled: str, provider: str) -> Iterator[str]:
@@ -111,16 +121,23 @@ def _market(name: str, node: dict[str, Any], labelled: str, provider: str) -> It
     else:
         return
     if spot != (labelled == SPOT):
-        yield f"node type {name}: its machines are {SPOT if spot else ON_DEMAND}, its label {MARKET} says or means {labelled}"
+        yield (
+            f"node type {name}: its machines are {SPOT if spot else ON_DEMAND}, its label {MARKET} says or means "
+            f"{labelled}"
+        )
 
 
 def _own_machines(config: dict[str, Any]) -> Iterator[str]:
-    """Yields what is wrong with roles that machines find themselves, in commands: ``--labels=agentr-role=NAME`` or ``role=NAME``."""
+    """Yields what is wrong with roles that machines find themselves, in commands: ``--labels=agentr-role=NAME`` or
+    ``role=NAME``."""
     head, worker = (" ".join(config[f"{kind}_start_ray_commands"]) for kind in ("head", "worker"))
     if f"{LABEL}=head" not in head:
         yield f"head_start_ray_commands: the head needs --labels={LABEL}=head"
     if not re.search(r"--num-cpus[= ]0\b", head):
-        yield "head_start_ray_commands: the head needs --num-cpus=0, or work is scheduled beside the cluster's own processes"
+        yield (
+            "head_start_ray_commands: the head needs --num-cpus=0, or work is scheduled beside the cluster's own "
+            "processes"
+        )
     roles = re.findall(rf"(?:{LABEL}|\brole)=([^\s;$\"']+)", worker)
     for role in roles:
         if role not in NODE_ROLES or role == "head":
@@ -155,7 +172,10 @@ def _starts(config: dict[str, Any]) -> Iterator[str]:
                 yield f"{where}: ray start: {error.format_message()}"
         environment = " ".join([*docker.get("run_options", []), *docker.get(f"{kind}_run_options", []), *commands])
         if "RAY_AUTH_MODE=token" not in environment:
-            yield f"{where}: RAY_AUTH_MODE=token is set neither there nor in docker.run_options, so Ray may start without a token"
+            yield (
+                f"{where}: RAY_AUTH_MODE=token is set neither there nor in docker.run_options, so Ray may start "
+                "without a token"
+            )
         named = re.search(r"RAY_AUTH_TOKEN_PATH=(\S+)", environment)
         token = named[1].rstrip(";") if named else _TOKEN
         if token not in config["file_mounts"]:

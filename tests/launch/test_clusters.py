@@ -1,4 +1,5 @@
-"""The launch files of ``ray_jobs``: all of them are checked, and each check finds what it is there for. Nothing of a cluster is started."""
+"""The launch files of ``ray_jobs``: all of them are checked, and each check finds what it is there for.
+Nothing of a cluster is started."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ SBATCH = JOBS / "slurm" / "agentr.sbatch"
 SKYPILOT = JOBS / "skypilot.yaml"
 LAUNCH = [*RAY_UP, *KUBERAY, *KUBERNETES, SBATCH, SKYPILOT]
 
-#: What ShellCheck says and need not: variables that may hold spaces, which addresses do not; a tilde that ray up replaces itself; a word
-#: that is a command too; a path that is the same now and later; text in single quotes that is meant for another shell.
+#: What ShellCheck says and need not: variables that may hold spaces, which addresses do not; a tilde that ray up
+#: replaces itself; a word that is a command too; a path that is the same now and later; text in single quotes that is
+#: meant for another shell.
 NOT_WRONG = "SC2016,SC2064,SC2086,SC2088,SC2209"
 
 #: What may follow ``python -m``, and the sets of values that a cluster may be given.
@@ -60,7 +62,9 @@ def _type(name: str, **keys: Any) -> Edit:
 
 
 def _label(name: str, **labels: str) -> Edit:
-    return lambda config: config["available_node_types"][name]["labels"].update({key.replace("__", "/"): v for key, v in labels.items()})
+    return lambda config: config["available_node_types"][name]["labels"].update(
+        {key.replace("__", "/"): v for key, v in labels.items()}
+    )
 
 
 def _replace(where: str, old: str, new: str) -> Edit:
@@ -71,7 +75,9 @@ def _replace(where: str, old: str, new: str) -> Edit:
         for key in path:
             config = config[key]
         before = config[last]
-        config[last] = [part.replace(old, new) for part in before] if isinstance(before, list) else before.replace(old, new)
+        config[last] = (
+            [part.replace(old, new) for part in before] if isinstance(before, list) else before.replace(old, new)
+        )
         assert config[last] != before
 
     return edit
@@ -83,53 +89,140 @@ def _without_train(config: dict[str, Any]) -> None:
 
 BROKEN_RAY_UP: list[tuple[str, str, Edit, list[str]]] = [
     ("aws", "unknown key", lambda c: c.update(max_worker=3), ["Ray refuses.*max_worker"]),
-    ("aws", "unknown key of a type", _type("env", min_worker=1), ["Ray refuses it: available_node_types.env.*min_worker"]),
-    ("aws", "wrong type", _type("env", min_workers="one"), ["available_node_types.env.min_workers: 'one' is not of type 'integer'"]),
+    (
+        "aws",
+        "unknown key of a type",
+        _type("env", min_worker=1),
+        ["Ray refuses it: available_node_types.env.*min_worker"],
+    ),
+    (
+        "aws",
+        "wrong type",
+        _type("env", min_workers="one"),
+        ["available_node_types.env.min_workers: 'one' is not of type 'integer'"],
+    ),
     ("aws", "no such head", lambda c: c.update(head_node_type="first"), ["Ray refuses.*head_node_type"]),
     ("aws", "no provider", lambda c: c.pop("provider"), ["Ray refuses.*'provider' is missing"]),
     ("aws", "unknown provider", lambda c: c["provider"].update(type="cloud"), ["Ray refuses.*Unsupported"]),
-    ("aws", "image without a container's name", lambda c: c["docker"].pop("container_name"), ["Ray refuses.*container"]),
-    ("aws", "more at least than at most", _type("env", min_workers=5), ["env: min_workers 5 is more than max_workers 4"]),
+    (
+        "aws",
+        "image without a container's name",
+        lambda c: c["docker"].pop("container_name"),
+        ["Ray refuses.*container"],
+    ),
+    (
+        "aws",
+        "more at least than at most",
+        _type("env", min_workers=5),
+        ["env: min_workers 5 is more than max_workers 4"],
+    ),
     ("aws", "whole too low", lambda c: c.update(max_workers=9), ["max_workers of the whole is 9, less than the 13"]),
-    ("aws", "no such role", _label("rollout", **{"agentr-role": "rolout"}), ["rollout: its label.*'rolout'", "the role rollout"]),
+    (
+        "aws",
+        "no such role",
+        _label("rollout", **{"agentr-role": "rolout"}),
+        ["rollout: its label.*'rolout'", "the role rollout"],
+    ),
     ("aws", "no labels", _type("env", labels={}), ["env: its label agentr-role is None", "the role env"]),
     ("aws", "misspelt label", _label("env", agentr_role="env"), ["no label agentr_role"]),
     ("aws", "a role is missing", _without_train, ["the role train"]),
     ("aws", "a role that never comes", _type("train", max_workers=0), ["the role train"]),
-    ("aws", "two heads", _label("env", **{"agentr-role": "head"}), ["env: the role head is the head's", "the role env"]),
+    (
+        "aws",
+        "two heads",
+        _label("env", **{"agentr-role": "head"}),
+        ["env: the role head is the head's", "the role env"],
+    ),
     ("aws", "the head works", _type("head", resources={"CPU": 4}), ["head needs resources {CPU: 0}"]),
     ("aws", "the head works, unsaid", _type("head", resources={}), ["head needs resources {CPU: 0}"]),
-    ("aws", "spot without a label", lambda c: c["available_node_types"]["rollout"]["labels"].pop("ray.io/market-type"), ["are spot, its"]),
+    (
+        "aws",
+        "spot without a label",
+        lambda c: c["available_node_types"]["rollout"]["labels"].pop("ray.io/market-type"),
+        ["are spot, its"],
+    ),
     ("aws", "no such market", _label("env", ray__io="x", **{"ray.io/market-type": "cheap"}), ["'cheap'"]),
-    ("gcp", "a label of spot without spot", _label("train", **{"ray.io/market-type": "spot"}), ["train: its machines are on-demand"]),
+    (
+        "gcp",
+        "a label of spot without spot",
+        _label("train", **{"ray.io/market-type": "spot"}),
+        ["train: its machines are on-demand"],
+    ),
     (
         "gcp",
         "the older word for spot",
         lambda c: c["available_node_types"]["train"]["node_config"].update(scheduling=[{"preemptible": True}]),
         ["train: its machines are spot"],
     ),
-    ("gcp", "no token", lambda c: c.update(file_mounts={}), ["brings no token to /run/secrets/ray_token, where head", "where worker"]),
-    ("gcp", "token elsewhere", lambda c: c.update(file_mounts={"~/.ray/auth_token": "x"}), ["where head nodes", "where worker nodes"]),
+    (
+        "gcp",
+        "no token",
+        lambda c: c.update(file_mounts={}),
+        ["brings no token to /run/secrets/ray_token, where head", "where worker"],
+    ),
+    (
+        "gcp",
+        "token elsewhere",
+        lambda c: c.update(file_mounts={"~/.ray/auth_token": "x"}),
+        ["where head nodes", "where worker nodes"],
+    ),
     (
         "gcp",
         "without authentication",
         _replace("docker.run_options", "=token", "=disabled"),
         ["head_start.*=token", "worker_start.*=token"],
     ),
-    ("gcp", "a token in the file", _replace("docker.run_options", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN=0123 RAY_AUTH_MODE"), ["holds a token"]),
-    ("gcp", "no such option", _replace("worker_start_ray_commands", "--address", "--adress"), ["worker_start.*No such option '--adress'"]),
-    ("gcp", "Ray is not started", lambda c: c.update(head_start_ray_commands=["ray stop"]), ["head_start_ray_commands: there is no"]),
+    (
+        "gcp",
+        "a token in the file",
+        _replace("docker.run_options", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN=0123 RAY_AUTH_MODE"),
+        ["holds a token"],
+    ),
+    (
+        "gcp",
+        "no such option",
+        _replace("worker_start_ray_commands", "--address", "--adress"),
+        ["worker_start.*No such option '--adress'"],
+    ),
+    (
+        "gcp",
+        "Ray is not started",
+        lambda c: c.update(head_start_ray_commands=["ray stop"]),
+        ["head_start_ray_commands: there is no"],
+    ),
     ("own_machines", "no machines", lambda c: c["provider"].pop("worker_ips"), ["Ray refuses.*worker_ips"]),
-    ("own_machines", "a machine without a role", lambda c: c["provider"]["worker_ips"].append("10.0.0.1"), ["machine 10.0.0.1 of"]),
-    ("own_machines", "no such role", _replace("worker_start_ray_commands", "role=train", "role=trainer"), ["'trainer'", "the role train"]),
-    ("own_machines", "the head works", _replace("head_start_ray_commands", " --num-cpus=0", ""), ["the head needs --num-cpus=0"]),
-    ("own_machines", "the head has no label", _replace("head_start_ray_commands", "=agentr-role=head", "=a=b"), ["agentr-role=head"]),
+    (
+        "own_machines",
+        "a machine without a role",
+        lambda c: c["provider"]["worker_ips"].append("10.0.0.1"),
+        ["machine 10.0.0.1 of"],
+    ),
+    (
+        "own_machines",
+        "no such role",
+        _replace("worker_start_ray_commands", "role=train", "role=trainer"),
+        ["'trainer'", "the role train"],
+    ),
+    (
+        "own_machines",
+        "the head works",
+        _replace("head_start_ray_commands", " --num-cpus=0", ""),
+        ["the head needs --num-cpus=0"],
+    ),
+    (
+        "own_machines",
+        "the head has no label",
+        _replace("head_start_ray_commands", "=agentr-role=head", "=a=b"),
+        ["agentr-role=head"],
+    ),
     ("own_machines", "no token", lambda c: c.pop("file_mounts"), ["~/.ray/auth_token, where head", "where worker"]),
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "edit", "wanted"), [(n, e, w) for n, _, e, w in BROKEN_RAY_UP], ids=[f"{n}: {i}" for n, i, *_ in BROKEN_RAY_UP]
+    ("name", "edit", "wanted"),
+    [(n, e, w) for n, _, e, w in BROKEN_RAY_UP],
+    ids=[f"{n}: {i}" for n, i, *_ in BROKEN_RAY_UP],
 )
 def test_what_is_wrong_with_a_ray_up_file_is_said(name: str, edit: Edit, wanted: list[str], tmp_path: Path) -> None:
     config = yaml.safe_load((JOBS / "clusters" / f"{name}.yaml").read_text())
@@ -201,12 +294,15 @@ def strict(schema: Any) -> Any:
 @pytest.fixture(scope="module")
 def schemas(shared_data: Path) -> dict[str, Any]:
     """KubeRay's schemas of version v1, by kind."""
-    found = [json.loads((shared_data / "kuberay" / f"{name}.v1.json").read_text()) for name in ("rayjobs", "rayclusters")]
+    found = [
+        json.loads((shared_data / "kuberay" / f"{name}.v1.json").read_text()) for name in ("rayjobs", "rayclusters")
+    ]
     return {each["kind"]: strict(each["schema"]) for each in found}
 
 
 def kuberay_problems(manifest: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
-    """What speaks against a manifest: the schema, the operator's rules as far as they concern these files, and what a run needs."""
+    """What speaks against a manifest: the schema, the operator's rules as far as they concern these files, and what a
+    run needs."""
     errors = jsonschema.Draft202012Validator(schemas[manifest["kind"]]).iter_errors(manifest)
     if problems := [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]:
         return problems
@@ -260,7 +356,10 @@ def _cluster_problems(cluster: dict[str, Any]) -> Iterator[str]:
         yield "only version v2 of the autoscaler knows labels"
     if head.get("rayStartParams", {}).get("num-cpus") != "0":
         yield "the head works: num-cpus"
-    found = {head.get("labels", {}).get("agentr-role"), *(group.get("labels", {}).get("agentr-role") for group in groups)}
+    found = {
+        head.get("labels", {}).get("agentr-role"),
+        *(group.get("labels", {}).get("agentr-role") for group in groups),
+    }
     if found != ROLES:
         yield f"roles are {found}"
     for group in [head, *groups]:
@@ -322,36 +421,71 @@ def _after(status: str, seconds: int) -> dict[str, Any]:
 
 BROKEN_JOBS: list[tuple[str, Edit, str]] = [
     ("unknown key", lambda j: j["spec"].update(backofLimit=1), "'backofLimit' was unexpected"),
-    ("unknown key of a container", lambda j: _group(j)["template"]["spec"]["containers"][0].update(img="x"), "'img' was unexpected"),
+    (
+        "unknown key of a container",
+        lambda j: _group(j)["template"]["spec"]["containers"][0].update(img="x"),
+        "'img' was unexpected",
+    ),
     ("wrong type", lambda j: j["spec"].update(backoffLimit="5"), "backoffLimit: '5' is not of type 'integer'"),
     ("missing key", lambda j: _group(j).pop("groupName"), "'groupName' is a required property"),
     ("no such policy", _rules({"policy": "DeleteAll", "condition": _after("FAILED", 1)}), "'DeleteAll' is not one of"),
-    ("no such mode", lambda j: j["spec"]["rayClusterSpec"]["authOptions"].update(mode="password"), "'password' is not one of"),
-    ("two ways of deletion", lambda j: j["spec"]["deletionStrategy"].update(onSuccess={"policy": "DeleteNone"}), "beside onSuccess"),
-    ("two times of deletion", lambda j: j["spec"].update(shutdownAfterJobFinishes=True), "beside shutdownAfterJobFinishes"),
+    (
+        "no such mode",
+        lambda j: j["spec"]["rayClusterSpec"]["authOptions"].update(mode="password"),
+        "'password' is not one of",
+    ),
+    (
+        "two ways of deletion",
+        lambda j: j["spec"]["deletionStrategy"].update(onSuccess={"policy": "DeleteNone"}),
+        "beside onSuccess",
+    ),
+    (
+        "two times of deletion",
+        lambda j: j["spec"].update(shutdownAfterJobFinishes=True),
+        "beside shutdownAfterJobFinishes",
+    ),
     ("nothing is deleted", lambda j: j["spec"].pop("deletionStrategy"), "nothing deletes the cluster"),
     ("deletion without a condition", _rules({"policy": "DeleteSelf", "condition": {"ttlSeconds": 1}}), "one of both"),
-    ("workers and autoscaling", _rules({"policy": "DeleteWorkers", "condition": _after("FAILED", 1)}), "does not go with autoscaling"),
+    (
+        "workers and autoscaling",
+        _rules({"policy": "DeleteWorkers", "condition": _after("FAILED", 1)}),
+        "does not go with autoscaling",
+    ),
     ("deletion twice", _rules(*[{"policy": "DeleteSelf", "condition": _after("FAILED", 1)}] * 2), "DeleteSelf twice"),
     (
         "the job before its cluster",
-        _rules({"policy": "DeleteSelf", "condition": _after("FAILED", 1)}, {"policy": "DeleteCluster", "condition": _after("FAILED", 2)}),
+        _rules(
+            {"policy": "DeleteSelf", "condition": _after("FAILED", 1)},
+            {"policy": "DeleteCluster", "condition": _after("FAILED", 2)},
+        ),
         "before the job",
     ),
     ("not continued", lambda j: j["spec"].pop("backoffLimit"), "not continued"),
     ("no deadline", lambda j: j["spec"].pop("activeDeadlineSeconds"), "for ever"),
     ("no token", lambda j: j["spec"]["rayClusterSpec"].pop("authOptions"), "no token"),
     ("a Ray without tokens", lambda j: j["spec"]["rayClusterSpec"].update(rayVersion="2.9.0"), "2.52 or later"),
-    ("a scaler without labels", lambda j: j["spec"]["rayClusterSpec"]["autoscalerOptions"].pop("version"), "knows labels"),
+    (
+        "a scaler without labels",
+        lambda j: j["spec"]["rayClusterSpec"]["autoscalerOptions"].pop("version"),
+        "knows labels",
+    ),
     ("the head works", lambda j: _head(j)["rayStartParams"].update({"num-cpus": "4"}), "the head works"),
     ("no such role", lambda j: _group(j)["labels"].update({"agentr-role": "rolout"}), "roles are .*rolout"),
     ("a role is missing", lambda j: j["spec"]["rayClusterSpec"]["workerGroupSpecs"].pop(), "roles are"),
-    ("labels at the wrong place", lambda j: _group(j)["rayStartParams"].update(labels="a=b"), "labels in rayStartParams"),
+    (
+        "labels at the wrong place",
+        lambda j: _group(j)["rayStartParams"].update(labels="a=b"),
+        "labels in rayStartParams",
+    ),
     ("more at least than at most", lambda j: _group(j).update(minReplicas=9), "rollout: minReplicas"),
     ("restarted pods", lambda j: _group(j)["template"]["spec"].update(restartPolicy="Always"), "restartPolicy"),
     ("spot that does not say so", lambda j: _group(j)["labels"].pop("ray.io/market-type"), "disagree on spot"),
     ("as root", lambda j: _head(j)["template"]["spec"].pop("securityContext"), "head: it does not run as user 10001"),
-    ("without storage", lambda j: _group(j)["template"]["spec"]["containers"][0]["volumeMounts"].pop(0), "it has no /shared"),
+    (
+        "without storage",
+        lambda j: _group(j)["template"]["spec"]["containers"][0]["volumeMounts"].pop(0),
+        "it has no /shared",
+    ),
     ("without shared memory", lambda j: _group(j)["template"]["spec"]["volumes"][1].update(emptyDir={}), "/dev/shm"),
     ("without resources", lambda j: _group(j)["template"]["spec"]["containers"][0].pop("resources"), "no resources"),
 ]
@@ -410,7 +544,8 @@ def test_what_is_wrong_with_storage_or_token_is_found(number: int, edit: Edit, w
 
 
 def sbatch_problems(text: str) -> list[str]:
-    """What speaks against the batch script: Bash and ShellCheck, in what it runs on the nodes too, and what makes a run outlive a limit."""
+    """What speaks against the batch script: Bash and ShellCheck, in what it runs on the nodes too, and what makes a run
+    outlive a limit."""
     if problems := shell_problems(text):
         return problems
     on_node = re.search(r"^on_node='\n(.*?)^'$", text, re.DOTALL | re.MULTILINE)
@@ -456,7 +591,8 @@ def test_what_is_wrong_with_a_batch_script_is_found(old: str, new: str, wanted: 
     assert any(re.search(wanted, problem) for problem in problems), problems
 
 
-#: Stand-ins for SLURM and for Ray: tasks of srun are processes here, a head listens on its port, and a run is a few lines of shell.
+#: Stand-ins for SLURM and for Ray: tasks of srun are processes here, a head listens on its port, and a run is a few
+#: lines of shell.
 STUBS = {
     "bin/scontrol": 'if [ "$1" = show ]; then tr , "\\n" <<< "$3"; else echo "$*" >> "$STUBS/scontrol"; fi',
     "bin/scancel": 'echo "$*" >> "$STUBS/scancel"; xargs -r kill < "$STUBS/tasks" 2> /dev/null || true',
@@ -507,7 +643,13 @@ class Slurm:
         }
         with (self.folder / "log").open("w") as log:
             return subprocess.Popen(
-                ["bash", SBATCH, *arguments], cwd=ROOT, env=given, text=True, stdout=log, stderr=log, start_new_session=True
+                ["bash", SBATCH, *arguments],
+                cwd=ROOT,
+                env=given,
+                text=True,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def ends(self, job: subprocess.Popen[str]) -> int:
@@ -537,7 +679,10 @@ def test_a_job_on_nodes_with_roles_ends_with_its_run_and_leaves_nothing(slurm: S
     job = slurm.start("c1,c2,g1,g2,x1", "run.seed=1", ROLES="1=env g*=rollout *=train", RUN="exit 3")
     assert slurm.ends(job) == 3
     assert slurm.lines("run") == [
-        f"-m ray_jobs.experiment --config configs/demo.yaml cluster=gpu_cluster run.dir={slurm.folder}/shared/run run.seed=1",
+        (
+            f"-m ray_jobs.experiment --config configs/demo.yaml cluster=gpu_cluster run.dir={slurm.folder}/shared/run "
+            "run.seed=1"
+        ),
         "600",
     ]
     labels = {line.split()[0]: re.findall(r"--labels=agentr-role=(\w+)", line) for line in slurm.lines("ray")}
@@ -606,7 +751,9 @@ def test_a_time_limit_before_the_nodes_have_joined_queues_the_job_again(slurm: S
     ],
     ids=lambda value: "" if isinstance(value, str) else ",".join(value),
 )
-def test_a_job_that_cannot_run_says_why_and_is_not_queued_again(slurm: Slurm, environment: dict[str, str], wanted: str) -> None:
+def test_a_job_that_cannot_run_says_why_and_is_not_queued_again(
+    slurm: Slurm, environment: dict[str, str], wanted: str
+) -> None:
     job = slurm.start(**environment)
     assert slurm.ends(job) == 1
     assert wanted in "\n".join(slurm.lines("log"))
@@ -615,15 +762,16 @@ def test_a_job_that_cannot_run_says_why_and_is_not_queued_again(slurm: Slurm, en
 
 # SkyPilot
 
-#: Its package would bring a hundred others; these are the keys of tasks and of their resources in version 0.14, without its internal ones.
+#: Its package would bring a hundred others; these are the keys of tasks and of their resources in version 0.14, without
+#: its internal ones.
 TASK_KEYS = set(
-    "name workdir event_callback num_nodes resources file_mounts service pool setup run envs secrets managed_secrets inputs outputs "
-    "file_mounts_mapping config volumes volume_mounts api_server_access".split()
+    "name workdir event_callback num_nodes resources file_mounts service pool setup run envs secrets managed_secrets "
+    "inputs outputs file_mounts_mapping config volumes volume_mounts api_server_access".split()
 )
 RESOURCE_KEYS = set(
-    "accelerator_args accelerators any_of autostop cloud cpus disk_size disk_tier ephemeral_storage image_id infra instance_type "
-    "job_recovery labels local_disk max_hourly_cost memory network_tier ordered ports priority priority_class region use_spot volumes "
-    "zone".split()
+    "accelerator_args accelerators any_of autostop cloud cpus disk_size disk_tier ephemeral_storage image_id infra "
+    "instance_type job_recovery labels local_disk max_hourly_cost memory network_tier ordered ports priority "
+    "priority_class region use_spot volumes zone".split()
 )
 
 
@@ -728,7 +876,9 @@ def test_a_file_begins_with_its_commands(path: Path) -> None:
     assert [command for command in commands if not re.match(known, command) and path != SBATCH] == []
 
 
-@pytest.mark.parametrize("path", [path for path in LAUNCH if "Change: " in path.read_text()], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in LAUNCH if "Change: " in path.read_text()], ids=lambda path: path.name
+)
 def test_what_is_to_be_changed_is_there(path: Path) -> None:
     text = path.read_text()
     header = re.match(r"(?:#.*\n)+", text)

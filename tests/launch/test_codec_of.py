@@ -19,9 +19,15 @@ from tests.runs import round_of
 from tests.trees import episode
 
 
-@pytest.mark.parametrize(("stage", "step"), [("collect", ""), ("rollouts", "000001")], ids=["a stage of trees", "online: a step"])
-def test_the_codec_of_a_run_by_tool_calls_has_the_tools_that_its_stages_keep(tmp_path: Path, stage: str, step: str) -> None:
-    made = round_of(tmp_path, ["model.source=nano", "model.chat_template=hermes", "turns.format=tool_calls"], model=WEIGHTS)
+@pytest.mark.parametrize(
+    ("stage", "step"), [("collect", ""), ("rollouts", "000001")], ids=["a stage of trees", "online: a step"]
+)
+def test_the_codec_of_a_run_by_tool_calls_has_the_tools_that_its_stages_keep(
+    tmp_path: Path, stage: str, step: str
+) -> None:
+    made = round_of(
+        tmp_path, ["model.source=nano", "model.chat_template=hermes", "turns.format=tool_calls"], model=WEIGHTS
+    )
     store = made.experiment.store
 
     def write(folder: Path) -> TreeSummary:
@@ -34,4 +40,6 @@ def test_the_codec_of_a_run_by_tool_calls_has_the_tools_that_its_stages_keep(tmp
     store.stages.run(made.arm.stage(stage), TreeSummary, write)
     calls = codec_of(agentr.open(tmp_path)).calls
     assert calls is not None and calls.dialect.name == "hermes"
-    assert [tool.model_dump_json() for tool in calls.tools] == [ACT.model_dump_json()], "the order of keys is part of every prompt"
+    assert [tool.model_dump_json() for tool in calls.tools] == [ACT.model_dump_json()], (
+        "the order of keys is part of every prompt"
+    )

@@ -48,13 +48,22 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     assert result.against_first["two"].mean == pytest.approx(2 / 6)
     assert (tmp_path / "comparison.json").exists()
     (answer,) = held_in(tmp_path / "comparison.html").values()
-    assert [point["success"]["mean"] for point in answer["methods"][0]["points"]] == [warm.success.mean, last.success.mean]
-    assert answer["differences"]["two"]["one"]["mean"] == pytest.approx(2 / 6) == -answer["differences"]["one"]["two"]["mean"]
+    assert [point["success"]["mean"] for point in answer["methods"][0]["points"]] == [
+        warm.success.mean,
+        last.success.mean,
+    ]
+    assert (
+        answer["differences"]["two"]["one"]["mean"]
+        == pytest.approx(2 / 6)
+        == -answer["differences"]["one"]["two"]["mean"]
+    )
 
 
 def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_path: Path) -> None:
     """Such a run is complete by its configuration, and its last arm has no evaluation."""
-    lines = [ComparedRun(name, 0, Run(written(tmp_path, name, 0, [{"a"}, {"a", "b"}], 5).root)) for name in ("one", "two")]
+    lines = [
+        ComparedRun(name, 0, Run(written(tmp_path, name, 0, [{"a"}, {"a", "b"}], 5).root)) for name in ("one", "two")
+    ]
     assert lines[1].run is not None
     further = RunStore(lines[1].run.path)
     with pytest.raises(RuntimeError):
@@ -71,7 +80,11 @@ def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
     begun.open(Identity.of(load(None)))
     begun.stages.run("model", ModelSummary, lambda _: ModelSummary())
     result = compare_runs(
-        [ComparedRun("begun", 0, Run(begun.root)), ComparedRun("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"b"}], 1).root))], {}
+        [
+            ComparedRun("begun", 0, Run(begun.root)),
+            ComparedRun("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"b"}], 1).root)),
+        ],
+        {},
     )
     write_comparison(result, tmp_path)
     assert comparison_table(result).row_count == 2
@@ -83,7 +96,9 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
 
     def run(plan: RunPlan, *_: object, **__: object) -> None:
         broken = plan.config.run.name == "rft" and plan.config.run.seed == 0
-        written(tmp_path, plan.config.run.name, f"seed-{plan.config.run.seed}", [{"a"}] if broken else [{"a"}, {"b"}], 1)
+        written(
+            tmp_path, plan.config.run.name, f"seed-{plan.config.run.seed}", [{"a"}] if broken else [{"a"}, {"b"}], 1
+        )
         if broken:
             raise RunError("no run earned enough")
 
@@ -111,11 +126,18 @@ def test_differences_of_a_comparison_are_over_problems(tmp_path: Path) -> None:
     half = {task for task, goal in goals.items() if int(goal) % 2}
     widths = []
     for name, problems in (("tasks", {task: task for task in goals}), ("goals", goals)):
-        runs = [written(tmp_path / name, label, 0, [set(), solved], 1, tasks=problems) for label, solved in (("one", set()), ("two", half))]
-        result = compare_runs([ComparedRun(label, 0, Run(run.root)) for label, run in zip(("one", "two"), runs, strict=True)], {})
+        runs = [
+            written(tmp_path / name, label, 0, [set(), solved], 1, tasks=problems)
+            for label, solved in (("one", set()), ("two", half))
+        ]
+        result = compare_runs(
+            [ComparedRun(label, 0, Run(run.root)) for label, run in zip(("one", "two"), runs, strict=True)], {}
+        )
         last = result.points["two"][-1]
         assert last.gain is not None and last.gain.mean == result.against_first["two"].mean == last.success.mean == 0.5
-        widths.append([estimate.high - estimate.low for estimate in (last.success, last.gain, result.against_first["two"])])
+        widths.append(
+            [estimate.high - estimate.low for estimate in (last.success, last.gain, result.against_first["two"])]
+        )
     assert all(goals > 2 * tasks for tasks, goals in zip(*widths, strict=True)), widths
 
 
@@ -135,12 +157,17 @@ def test_seeds_of_a_comparison_share_nothing(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [("eval: {tasks: {limit: 3}}", r"eval\.tasks\.limit: None -> 3"), ("turns: {cut_off: run}", r"turns\.cut_off: 'refused' -> 'run'")],
+    [
+        ("eval: {tasks: {limit: 3}}", r"eval\.tasks\.limit: None -> 3"),
+        ("turns: {cut_off: run}", r"turns\.cut_off: 'refused' -> 'run'"),
+    ],
 )
 def test_unlike_questions_are_refused(tmp_path: Path, change: str, named: str) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(f"include: [{CONFIGS / 'rft.yaml'}]\n{change}\n")
-    with pytest.raises(ConfigError, match=f"other and sft differ in keys that must match for a fair comparison: {named}"):
+    with pytest.raises(
+        ConfigError, match=f"other and sft differ in keys that must match for a fair comparison: {named}"
+    ):
         plan([CONFIGS / "sft.yaml", other], [0], tmp_path)
     with pytest.raises(ConfigError, match="two configurations have the same name: sft, sft"):
         plan([CONFIGS / "sft.yaml", CONFIGS / "sft.yaml"], [0], tmp_path)
@@ -164,14 +191,22 @@ def test_values_of_one_key_are_arms_that_share_their_trees(tmp_path: Path) -> No
     config = CONFIGS / "dense_policy.yaml"
     few, many = plan([config], [3], tmp_path, vary=["method.pairs.tasks=2", "method.pairs.tasks=4"], base=TEXTCRAFT)
     assert (few.label, many.label) == ("dense_policy-2", "dense_policy-4")
-    assert isinstance(few.plan.config.method, DensePolicyConfig) and isinstance(many.plan.config.method, DensePolicyConfig)
+    assert isinstance(few.plan.config.method, DensePolicyConfig) and isinstance(
+        many.plan.config.method, DensePolicyConfig
+    )
     assert (few.plan.config.method.pairs.tasks, many.plan.config.method.pairs.tasks) == (2, 4)
     assert "rounds/01/collect" in shared(few.plan, many.plan)
     slow, fast = plan(
-        [CONFIGS / "grpo.yaml"], [3], tmp_path, vary=["train[0].learning_rate=1e-5", "train[0].learning_rate=1e-4"], base=TEXTCRAFT
+        [CONFIGS / "grpo.yaml"],
+        [3],
+        tmp_path,
+        vary=["train[0].learning_rate=1e-5", "train[0].learning_rate=1e-4"],
+        base=TEXTCRAFT,
     )
     assert shared(slow.plan, fast.plan) == SHARED, "what an online method collects depends on how it trains"
-    rule, other_rule = plan([config], [3], tmp_path, vary=["method.pairs.min_gap=0.2", "method.pairs.min_gap=0.4"], base=TEXTCRAFT)
+    rule, other_rule = plan(
+        [config], [3], tmp_path, vary=["method.pairs.min_gap=0.2", "method.pairs.min_gap=0.4"], base=TEXTCRAFT
+    )
     assert "rounds/01/collect" not in shared(rule.plan, other_rule.plan), "the rule decides when a tree stops"
     assert "rounds/00/train" in shared(rule.plan, other_rule.plan)
 

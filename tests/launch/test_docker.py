@@ -91,14 +91,23 @@ def test_a_broken_dockerfile_is_found(tmp_path: Path, kind: str, fault: str) -> 
 def test_everything_installed_is_locked(kind: str) -> None:
     commands = {stage: " ".join(rest for word, rest in lines if word == "RUN") for stage, lines in stages(kind).items()}
     assert f"locks/install.sh /opt/agentr/venv {kind} " in commands["packages"]
-    assert re.findall(r"pip install (?!--python \"/opt/envs/\$name/bin/python\" --no-deps .*\.lock\")(.*)", commands["envs"]) == []
+    assert (
+        re.findall(
+            r"pip install (?!--python \"/opt/envs/\$name/bin/python\" --no-deps .*\.lock\")(.*)", commands["envs"]
+        )
+        == []
+    )
     assert "pip install" not in commands["runtime"] + commands["code"]
     locked = pins(ROOT / "locks" / f"{kind}.lock")
     removed = re.search(r"pip uninstall --python \S+ (.*)", commands["packages"])
     assert removed and set(removed[1].split()) <= set(locked)
     baked = next(rest for word, rest in stages(kind)["envs"] if word == "ARG" and rest.startswith("ENVS="))
     names = {path.stem for path in (DOCKER / "envs").glob("*.lock")}
-    assert set(baked.removeprefix("ENVS=").strip('"').split()) == names == {path.stem for path in (DOCKER / "envs").glob("*.in")}
+    assert (
+        set(baked.removeprefix("ENVS=").strip('"').split())
+        == names
+        == {path.stem for path in (DOCKER / "envs").glob("*.in")}
+    )
 
 
 @pytest.mark.parametrize("kind", DOCKERFILES)
@@ -109,7 +118,10 @@ def test_the_image_is_nobody_s_with_privileges_and_holds_no_token(kind: str) -> 
     assert variables["RAY_AUTH_MODE"] == "token"
     assert variables["PATH"].startswith("/opt/agentr/venv/bin:")
     assert not [
-        rest for stage in stages(kind).values() for word, rest in stage if word in ("ENV", "ARG") and re.search("TOKEN|SECRET", rest)
+        rest
+        for stage in stages(kind).values()
+        for word, rest in stage
+        if word in ("ENV", "ARG") and re.search("TOKEN|SECRET", rest)
     ]
     words = [word for word, _ in last]
     assert {"USER", "HEALTHCHECK", "ENTRYPOINT"} <= set(words)
@@ -132,7 +144,9 @@ def test_both_images_have_the_same_stages_and_interface() -> None:
     assert list(cpu) == list(gpu) == ["", "tools", "envs", "packages", "code", "runtime"]
     assert cpu["envs"] == gpu["envs"]
     for word in ("ENV", "WORKDIR", "USER", "HEALTHCHECK", "ENTRYPOINT", "CMD"):
-        assert [rest for found, rest in cpu["runtime"] if found == word] == [rest for found, rest in gpu["runtime"] if found == word]
+        assert [rest for found, rest in cpu["runtime"] if found == word] == [
+            rest for found, rest in gpu["runtime"] if found == word
+        ]
     assert ("ARG", "BASE=python:3.11-slim-bookworm") in cpu[""]
     assert ("ARG", "PYTHON=python:3.11-slim-bookworm") in gpu[""]
     assert [rest for _, rest in gpu[""] if rest.startswith("BASE=nvidia/cuda:13.")]
@@ -180,8 +194,9 @@ def test_what_is_copied_exists_and_is_let_in(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    """runs/demo/manifest.json .venv/bin/python .git/config docker/secrets/ray_token docker/compose.yaml .env configs/.env key.pem
-    tests/conftest.py docs/log.md shared/data/x agentr.egg-info/PKG-INFO agentr/__pycache__/cli.cpython-311.pyc""".split(),
+    """runs/demo/manifest.json .venv/bin/python .git/config docker/secrets/ray_token docker/compose.yaml .env
+    configs/.env key.pem tests/conftest.py docs/log.md shared/data/x agentr.egg-info/PKG-INFO
+    agentr/__pycache__/cli.cpython-311.pyc""".split(),
 )
 def test_what_does_not_belong_into_an_image_stays_out(path: str) -> None:
     assert ignored(path)
@@ -221,7 +236,9 @@ def enter(tmp_path: Path) -> Any:
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         given = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path), "AGENTR_NODE_IP": "127.9.0.1"}
         given |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)} | environment
-        return subprocess.run([str(ENTRYPOINT), *arguments], env=given, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(
+            [str(ENTRYPOINT), *arguments], env=given, capture_output=True, text=True, timeout=30, check=False
+        )
 
     return run
 
@@ -236,7 +253,13 @@ def listener() -> Iterator[str]:
 def test_the_head_offers_no_cpu_and_listens_at_the_node_s_address(enter: Any) -> None:
     out = enter("head", "--object-store-memory=80000000", RAY_ADDRESS="head:6379").stdout
     assert out.startswith("ray start --block ")
-    for option in ("--head", "--num-cpus 0", "--labels agentr-role=head", "--node-ip-address 127.9.0.1", "--dashboard-host 127.9.0.1"):
+    for option in (
+        "--head",
+        "--num-cpus 0",
+        "--labels agentr-role=head",
+        "--node-ip-address 127.9.0.1",
+        "--dashboard-host 127.9.0.1",
+    ):
         assert option in out
     assert out.rstrip().endswith("--object-store-memory=80000000 RAY_ADDRESS=unset")
 
@@ -261,7 +284,11 @@ def test_a_worker_joins_the_head_with_the_label_of_its_role(enter: Any, listener
         (["worker"], {"RAY_ADDRESS": "head"}, "needs the head's HOST:PORT"),
         (["worker"], {"RAY_ADDRESS": "h:1", "AGENTR_ROLE": "head"}, "a worker's role is env, rollout or train"),
         (["worker"], {"RAY_ADDRESS": "h:1", "RAY_AUTH_TOKEN_PATH": ""}, "no token"),
-        (["worker"], {"RAY_ADDRESS": "127.9.0.9:1", "AGENTR_HEAD_WAIT_S": "0"}, "127.9.0.9:1 did not listen within 0 s"),
+        (
+            ["worker"],
+            {"RAY_ADDRESS": "127.9.0.9:1", "AGENTR_HEAD_WAIT_S": "0"},
+            "127.9.0.9:1 did not listen within 0 s",
+        ),
         ([], {}, "nothing to run"),
     ],
 )
@@ -319,10 +346,20 @@ def compose_problems(file: dict[str, Any]) -> list[str]:
         image = re.sub(r"\$\{\w+:-(.*)\}", r"\1", service["image"])
         if ":" not in image or image.endswith(":latest"):
             problems.append(f"{name}: image {image} has no version")
-        problems += [f"{name}: port {port} is not on loopback" for port in service.get("ports", []) if not port.startswith("127.0.0.1:")]
-        problems += [f"{name}: no secret {secret}" for secret in service.get("secrets", []) if secret not in file["secrets"]]
-        problems += [f"{name}: waits for {other}" for other in service.get("depends_on", {}) if other not in file["services"]]
-        problems += [f"{name}: privileged" for key in ("privileged", "cap_add", "network_mode", "pid") if service.get(key)]
+        problems += [
+            f"{name}: port {port} is not on loopback"
+            for port in service.get("ports", [])
+            if not port.startswith("127.0.0.1:")
+        ]
+        problems += [
+            f"{name}: no secret {secret}" for secret in service.get("secrets", []) if secret not in file["secrets"]
+        ]
+        problems += [
+            f"{name}: waits for {other}" for other in service.get("depends_on", {}) if other not in file["services"]
+        ]
+        problems += [
+            f"{name}: privileged" for key in ("privileged", "cap_add", "network_mode", "pid") if service.get(key)
+        ]
         problems += [f"{name}: no {key}" for key in ("healthcheck", "restart") if key not in service]
         for volume in service["volumes"]:
             source = volume.split(":")[0] if isinstance(volume, str) else None
@@ -364,8 +401,12 @@ def test_an_unsound_compose_file_is_found(before: str, after: str, problem: str)
 
 
 def test_compose_starts_a_node_of_each_role_on_one_image_and_folder(enter: Any, listener: str) -> None:
-    services = {name: service for name, service in compose()["services"].items() if name not in ("prometheus", "grafana")}
-    assert {name: service["environment"]["AGENTR_ROLE"] for name, service in services.items()} == {name: name for name in services}
+    services = {
+        name: service for name, service in compose()["services"].items() if name not in ("prometheus", "grafana")
+    }
+    assert {name: service["environment"]["AGENTR_ROLE"] for name, service in services.items()} == {
+        name: name for name in services
+    }
     assert set(services) == {"head", "env", "rollout", "train"}
     for name, service in services.items():
         assert service["image"] == services["head"]["image"]

@@ -41,7 +41,9 @@ def make(root: Path) -> None:
         store.stages.use("rounds/01/dataset")
         (folder / "model").mkdir(exist_ok=True)
         for name in ("model.safetensors", "config.json", "tokenizer.json"):
-            (folder / "model" / name).write_bytes(f"{name} of {len(list(agentr.open(root).rounds[1].dataset.rows))} rows".encode() * 50)
+            (folder / "model" / name).write_bytes(
+                f"{name} of {len(list(agentr.open(root).rounds[1].dataset.rows))} rows".encode() * 50
+            )
         write_json(folder / "result.json", {"steps": 3})
         return TrainSummary(checkpoint="rounds/01/train/model", steps=3)
 
@@ -113,11 +115,16 @@ def test_every_file_in_turn(sound: Path, tmp_path: Path, damage: Callable[[Path]
         assert contents(root) == expected, f"{damage.__name__} {name}"
 
 
-@pytest.mark.parametrize("name", ["events.jsonl", "rounds/02/rollouts/steps.jsonl", "rounds/02/collect/work-000001.0001/failures.jsonl"])
 @pytest.mark.parametrize(
-    ("left", "said"), [(b'{"step": 2, "sa', "ends in half a line, of 15 bytes"), (b'{"step": 2, {"step": 3}\n', "is damaged")]
+    "name", ["events.jsonl", "rounds/02/rollouts/steps.jsonl", "rounds/02/collect/work-000001.0001/failures.jsonl"]
 )
-def test_files_that_grow_by_lines_are_looked_at_and_mended(sound: Path, tmp_path: Path, name: str, left: bytes, said: str) -> None:
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [(b'{"step": 2, "sa', "ends in half a line, of 15 bytes"), (b'{"step": 2, {"step": 3}\n', "is damaged")],
+)
+def test_files_that_grow_by_lines_are_looked_at_and_mended(
+    sound: Path, tmp_path: Path, name: str, left: bytes, said: str
+) -> None:
     root = Path(copytree(sound, tmp_path / "run"))
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,8 +142,13 @@ def test_what_depends_on_damage_stops_with_the_command_that_mends_it(sound: Path
     flip(root / "rounds/01/dataset/rows.parquet")
     store = RunStore(root)
     store.open(Identity.of(load(None, AGENT_R)))
-    with pytest.raises(DataError, match=r"stage rounds/01/dataset of .* is damaged: .*rows\.parquet: has another hash.*doctor .*--repair"):
-        store.stages.run("rounds/02/train", TrainSummary, lambda folder: store.stages.use("rounds/01/dataset") or TrainSummary())
+    with pytest.raises(
+        DataError,
+        match=r"stage rounds/01/dataset of .* is damaged: .*rows\.parquet: has another hash.*doctor .*--repair",
+    ):
+        store.stages.run(
+            "rounds/02/train", TrainSummary, lambda folder: store.stages.use("rounds/01/dataset") or TrainSummary()
+        )
     store.close()
     (finding,) = examine(root)
     assert finding.depends == ("rounds/01/train", "rounds/01/eval")
@@ -160,7 +172,10 @@ def test_a_stage_whose_input_is_another_is_stale(sound: Path, tmp_path: Path) ->
     seal = read_checked(root / "rounds/01/dataset" / SEAL)
     write_checked(root / "rounds/01/dataset" / SEAL, {**seal, "content": "another"})
     (finding,) = stale_stages(root)
-    assert (finding.stage, finding.problems) == ("rounds/01/train", ("rounds/01/dataset was made anew since, and is another",))
+    assert (finding.stage, finding.problems) == (
+        "rounds/01/train",
+        ("rounds/01/dataset was made anew since, and is another",),
+    )
     said: list[str] = []
     store = RunStore(root, said.append)
     store.open(Identity.of(load(None, AGENT_R)))
@@ -250,7 +265,11 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
 def test_an_archive_that_reaches_out_of_its_folder_is_refused(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
     """Whatever the release of Python: 3.11.2 has no filters for archives."""
     path = tmp_path / "a.tar.zst"
-    with path.open("wb") as file, zstandard.ZstdCompressor().stream_writer(file) as data, tarfile.open(fileobj=data, mode="w|") as tar:
+    with (
+        path.open("wb") as file,
+        zstandard.ZstdCompressor().stream_writer(file) as data,
+        tarfile.open(fileobj=data, mode="w|") as tar,
+    ):
         for entry in members:
             tar.addfile(entry, None)
     with pytest.raises(DataError, match=re.escape(f"{path} is refused: its member")):
@@ -281,7 +300,11 @@ def test_the_best_round_is_that_of_the_split_that_chooses(tmp_path: Path, select
     for number, reported, selected in ((1, 0.9, 0.1), (2, 0.2, 0.8), (3, 0.0, 0.0)):
         _trained(store, number, reported)
         if select:
-            store.stages.run(f"rounds/{number:02d}/selection", EvalSummary, lambda folder, success=selected: EvalSummary(success=success))
+            store.stages.run(
+                f"rounds/{number:02d}/selection",
+                EvalSummary,
+                lambda folder, success=selected: EvalSummary(success=success),
+            )
     store.close()
     run = agentr.open(tmp_path)
     assert {entry.stage for entry in prunable(run, "best")} == {f"rounds/{3 - best:02d}/train"}
@@ -312,7 +335,9 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     assert [entry.path for entry in prunable(run, "all") if entry.what == "weights"] == []
     assert [entry.stage for entry in prunable(run, "last 2")] == ["rounds/01/train"], "round 2 is the best one"
     found = list(prunable(run, "best"))
-    assert [(entry.path, entry.what) for entry in found] == [(f"rounds/0{n}/train/model/model.safetensors", "weights") for n in (1, 3)]
+    assert [(entry.path, entry.what) for entry in found] == [
+        (f"rounds/0{n}/train/model/model.safetensors", "weights") for n in (1, 3)
+    ]
     with pytest.raises(ConfigError, match="'best of' does not say which checkpoints are kept"):
         list(prunable(run, "best of"))
     prune(root, found)
@@ -321,7 +346,9 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     store = RunStore(root)
     store.open(Identity.of(load(None, AGENT_R)))
     with pytest.raises(RunError, match=r"weights of rounds/03/train were deleted.*--repair --stage rounds/03/train"):
-        store.stages.run("rounds/05/collect", TrainSummary, lambda folder: store.stages.use("rounds/03/train") or TrainSummary())
+        store.stages.run(
+            "rounds/05/collect", TrainSummary, lambda folder: store.stages.use("rounds/03/train") or TrainSummary()
+        )
     store.close()
 
 
@@ -331,7 +358,9 @@ def test_a_model_outside_is_found_again_by_its_hash(tmp_path: Path) -> None:
     (model / "config.json").write_text("{}")
     store = RunStore(tmp_path / "run")
     store.open(Identity.of(load(None)))
-    store.stages.run("model", ModelSummary, lambda folder: ModelSummary(path=str(model), folder_hash=hash_folder(model)))
+    store.stages.run(
+        "model", ModelSummary, lambda folder: ModelSummary(path=str(model), folder_hash=hash_folder(model))
+    )
     store.close()
     assert list(examine(tmp_path / "run")) == []
     model.rename(tmp_path / "moved")

@@ -40,7 +40,9 @@ def test_what_cannot_be_known_is_said_to_be_unknown() -> None:
     elsewhere = ["train=[{epochs: 3}]", "env.url=http://127.0.0.1:1", "collect.tasks.limit=10", "eval.tasks.limit=5"]
     found = estimate(plan_of(load(None, elsewhere)))
     assert found.completions.value == 3 * 10 * 8 * 21 * 4, "UCT bounds itself, whatever the server's limit"
-    assert "not known: the server's step limit" in str(estimate(plan_of(load(None, [*elsewhere, "method.type=rft"]))).completions)
+    assert "not known: the server's step limit" in str(
+        estimate(plan_of(load(None, [*elsewhere, "method.type=rft"]))).completions
+    )
     assert "not known: all tasks of the server's split" in str(estimate(plan_of(load(None, elsewhere[:2]))).completions)
     assert "not known: the server's step limit" in str(found.episode_turns)
     assert "not known: by epochs" in str(found.optimiser_steps)
@@ -50,7 +52,9 @@ def test_what_cannot_be_known_is_said_to_be_unknown() -> None:
 @pytest.mark.slow
 def test_what_is_measured_besides_is_counted_or_named() -> None:
     config = load(ROOT / "configs/grpo_textcraft.yaml")
-    measured = (load(ROOT / "configs/grpo_textcraft.yaml", [f"method.validation.{key}"]) for key in ("every=0", "every=7"))
+    measured = (
+        load(ROOT / "configs/grpo_textcraft.yaml", [f"method.validation.{key}"]) for key in ("every=0", "every=7")
+    )
     never, every_seven = (estimate(plan_of(found)).episodes.value or 0 for found in measured)
     assert config.method.steps == 30 and every_seven - never == 5 * (config.method.validation.tasks.limit or 0) > 0
     assert "eval.conciseness" not in estimate(plan_of(config)).text()
@@ -72,9 +76,24 @@ def test_gpus_are_shared_by_engines_and_trainer() -> None:
         ("et_agent_qwen2_5_7b", [], 8, "trainer on 8 all through round 2, 3, 4, online (engines sleep"),
         ("et_agent_qwen2_5_7b", ["trainer.share=split"], 16, "trainer on 8 for trainings on datasets (engines keep 8)"),
         ("grpo_textcraft", ["cluster=gpu_node"], 1, "all through round 1, online (engines sleep"),
-        ("grpo_textcraft", ["cluster=gpu_node", "trainer.share=together"], 1, "an engine takes 0.85 of a GPU's memory, a worker the rest"),
-        ("grpo_textcraft", ["cluster=gpu_node", "trainer.share=split"], 2, "all through round 1, online (engines on 1 others)"),
-        ("demo", ["cluster=gpu_node", "trainer.share=split"], 2, "trainer on 1 for trainings on datasets (engines keep 1)"),
+        (
+            "grpo_textcraft",
+            ["cluster=gpu_node", "trainer.share=together"],
+            1,
+            "an engine takes 0.85 of a GPU's memory, a worker the rest",
+        ),
+        (
+            "grpo_textcraft",
+            ["cluster=gpu_node", "trainer.share=split"],
+            2,
+            "all through round 1, online (engines on 1 others)",
+        ),
+        (
+            "demo",
+            ["cluster=gpu_node", "trainer.share=split"],
+            2,
+            "trainer on 1 for trainings on datasets (engines keep 1)",
+        ),
         ("demo", ["policy.device=gpu"], 1, "engines on 1 while trees grow"),
     ],
 )

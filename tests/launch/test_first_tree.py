@@ -1,4 +1,5 @@
-"""Every shipped configuration is started as far as its first tree: real environment server, real prompts, a scripted policy."""
+"""Every shipped configuration is started as far as its first tree: real environment server, real prompts, a scripted
+policy."""
 
 from __future__ import annotations
 
@@ -32,8 +33,12 @@ from env_servers import registry
 from tests.support import tiny_tokenizer
 
 ROOT = Path(__file__).parents[2]
-COMPARED = [(m, b) for m in (ROOT / "configs/compare").glob("*.yaml") for b in (ROOT / "configs/compare/tasks").glob("*.yaml")]
-ALONE = [(path, None) for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in ("compare", "parts", "tasks")]
+COMPARED = [
+    (m, b) for m in (ROOT / "configs/compare").glob("*.yaml") for b in (ROOT / "configs/compare/tasks").glob("*.yaml")
+]
+ALONE = [
+    (path, None) for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in ("compare", "parts", "tasks")
+]
 
 #: Completions after which a tree is taken as started.
 ENOUGH = 12
@@ -164,7 +169,11 @@ def check_round(config: Config, server: EnvServer, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "base"), sorted(ALONE) + sorted(COMPARED), ids=lambda p: p.stem if p else "")
 def test_a_shipped_configuration_comes_to_its_first_tree(
-    path: Path, base: Path | None, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    path: Path,
+    base: Path | None,
+    servers: dict[str, EnvServer],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     config = load(path, base=base)
     check(config, server_of(config.env, servers, tmp_path_factory.mktemp("server")), tmp_path)

@@ -31,7 +31,9 @@ ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
 ALERTS = DOCKER / "prometheus/alerts.yml"
 BIN = Path(sys.executable).parent
-NEEDED = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs the commands of Debian's package prometheus")
+NEEDED = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="needs the commands of Debian's package prometheus"
+)
 #: What a run has no values of where nothing stands still and no GPU is there.
 NOT_HERE = {"ray_agentr_stands_still", "ray_node_gpus_utilization"}
 
@@ -54,7 +56,9 @@ def queries() -> list[str]:
 
 def alerts() -> dict[str, str]:
     """The alerts' expressions by their names."""
-    return {rule["alert"]: rule["expr"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]}
+    return {
+        rule["alert"]: rule["expr"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+    }
 
 
 def named(expression: str) -> set[str]:
@@ -102,7 +106,9 @@ def test_alerts_are_about_metrics_that_there_are() -> None:
 
 @NEEDED
 def test_alerts_fire_when_they_should_and_not_before() -> None:
-    done = subprocess.run(["promtool", "test", "rules", DOCKER / "prometheus/alerts_test.yml"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["promtool", "test", "rules", DOCKER / "prometheus/alerts_test.yml"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     tested = yaml.safe_load((DOCKER / "prometheus/alerts_test.yml").read_text())["tests"]
     fired = {case["alertname"] for test in tested for case in test["alert_rule_test"] if case.get("exp_alerts")}
@@ -135,9 +141,12 @@ class Prometheus:
         return set(self.get("label/__name__/values"))
 
     def ever(self, expression: str) -> list[dict[str, Any]]:
-        """The series that an expression had at any time since the run began, with those of their values that are numbers."""
+        """The series that an expression had at any time since the run began, with those of their values that are
+        numbers."""
         now = time.time()
-        found = self.get("query_range", query=expression, start=self.since, end=now, step=max(1, (now - self.since) / 2000))["result"]
+        found = self.get(
+            "query_range", query=expression, start=self.since, end=now, step=max(1, (now - self.since) / 2000)
+        )["result"]
         for series in found:
             series["values"] = [(at, float(value)) for at, value in series["values"] if math.isfinite(float(value))]
         return [series for series in found if series["values"]]
@@ -162,13 +171,26 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         "PYTHONPATH": str(ROOT),
     }
     config = (DOCKER / "prometheus/prometheus.yml").read_text()
-    changes = {"http://head:8265": f"http://127.0.0.1:{board}", "/run/secrets/ray_token": str(token), "10s": "1s", "30s": "2s"}
+    changes = {
+        "http://head:8265": f"http://127.0.0.1:{board}",
+        "/run/secrets/ray_token": str(token),
+        "10s": "1s",
+        "30s": "2s",
+    }
     for before, after in changes.items():
         assert before in config
         config = config.replace(before, after)
     (folder / "prometheus.yml").write_text(config)
     shutil.copy(ALERTS, folder)
-    head = ["ray", "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}", f"--dashboard-port={board}"]
+    head = [
+        "ray",
+        "start",
+        "--head",
+        "--block",
+        "--node-ip-address=127.0.0.1",
+        f"--port={port}",
+        f"--dashboard-port={board}",
+    ]
     head += [f"--dashboard-agent-listen-port={agent}", "--num-cpus=4", "--object-store-memory=200000000"]
     look = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--web.listen-address=127.0.0.1:{own}"]
     look += [f"--storage.tsdb.path={folder}/data"]

@@ -27,9 +27,12 @@ def test_a_run_directory_that_cannot_be_made_is_one_sentence(place: str, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", ["run configs/smoke.yaml run.dir={}", "resume {}", "report {}", "status {}", "doctor {}", "pack {}", "ls {}"]
+    "command",
+    ["run configs/smoke.yaml run.dir={}", "resume {}", "report {}", "status {}", "doctor {}", "pack {}", "ls {}"],
 )
 def test_no_command_answers_a_long_name_with_a_traceback(command: str, tmp_path: Path) -> None:
     arguments = command.format(tmp_path / ("x" * 300)).split()
-    found = subprocess.run([sys.executable, "-m", "agentr.cli", *arguments], capture_output=True, text=True, timeout=300, check=False)
+    found = subprocess.run(
+        [sys.executable, "-m", "agentr.cli", *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
     assert found.returncode in (0, 1, 2) and "Traceback" not in found.stderr + found.stdout, found.stderr

@@ -1,7 +1,7 @@
 """Every preset of every method starts in each of its environments, and comes to the rows of a dataset.
 
-The presets' own lengths hold, with a tokenizer that makes about as many tokens of a text as a large model's. Only what takes long is
-made smaller: how much is explored.
+The presets' own lengths hold, with a tokenizer that makes about as many tokens of a text as a large model's. Only what
+takes long is made smaller: how much is explored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from agentr.store.rows import Preference
 from tests.launch.test_first_tree import server_of
 from tests.presets import CONTEXT, SMALL, configured, datasets, fluent_tokenizer, reasoning_tokenizer, small
 
-PRESETS = [(name, preset, env) for name, method in methods().items() for preset in method.presets for env in method.environments]
+PRESETS = [
+    (name, preset, env)
+    for name, method in methods().items()
+    for preset in method.presets
+    for env in method.environments
+]
 LARGE = sorted((Path(__file__).parents[2] / "configs").glob("*_[78]b.yaml"))
 
 
@@ -36,7 +41,12 @@ def servers() -> Iterator[dict[str, EnvServer]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "preset", "env"), PRESETS)
 def test_a_preset_comes_from_its_opening_to_rows(
-    method: str, preset: str, env: str, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    method: str,
+    preset: str,
+    env: str,
+    servers: dict[str, EnvServer],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     config = configured(method, preset, env)
     server = server_of(config.env, servers, tmp_path_factory.mktemp("server"))
@@ -59,9 +69,15 @@ REASONING = {
 def test_a_policy_that_reasons_goes_from_its_opening_to_rows(
     method: str, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Earlier reasoning is in no prompt of a row, nothing of any reasoning is learnt, and each row is what a node's policy saw."""
+    """Earlier reasoning is in no prompt of a row, nothing of any reasoning is learnt, and each row is what a node's
+    policy saw."""
     env, options = REASONING[method]
-    switches = ["turns.keep_reasoning=false", "build.train_on_reasoning=false", "run.rounds=1", "collect.sampling.max_tokens=256"]
+    switches = [
+        "turns.keep_reasoning=false",
+        "build.train_on_reasoning=false",
+        "run.rounds=1",
+        "collect.sampling.max_tokens=256",
+    ]
     config = load(None, [f"method.type={method}", f"env.name={env}", *CONTEXT, *options, *switches])
     server = server_of(config.env, servers, tmp_path_factory.mktemp("server"))
     codec = ChatCodec(reasoning_tokenizer())
@@ -77,7 +93,9 @@ def test_a_policy_that_reasons_goes_from_its_opening_to_rows(
             prompt, sides = row.prompt_ids, [(row.chosen_ids, row.chosen_mask), (row.rejected_ids, row.rejected_mask)]
         else:
             prompt, sides = row.input_ids[: -len(tree.nodes[last].token_ids)], [(row.input_ids, row.loss_mask)]
-        assert list(prompt) == tree.prompt(tree.nodes[last].parent) and "<think>" not in codec.decode(prompt, special=True)
+        assert list(prompt) == tree.prompt(tree.nodes[last].parent) and "<think>" not in codec.decode(
+            prompt, special=True
+        )
         for ids, mask in sides:
             learnt = codec.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True)
             assert "think>" not in learnt and learnt.endswith("<|im_end|>")

@@ -14,7 +14,9 @@ from tests.hosts import Hosts, RayHosts, needs_hosts
 
 CONFIG = Path(__file__).parents[2] / "docker/prometheus/prometheus.yml"
 ALERTS = CONFIG.with_name("alerts.yml")
-NEEDED = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs the commands of Debian's package prometheus")
+NEEDED = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="needs the commands of Debian's package prometheus"
+)
 ASK = "import httpx; print(httpx.get('http://127.0.0.1:9090/api/v1/targets', trust_env=False).text)"
 
 
@@ -22,14 +24,21 @@ ASK = "import httpx; print(httpx.get('http://127.0.0.1:9090/api/v1/targets', tru
 @pytest.mark.parametrize("broken", ["", "scrape_interval: soon", "job_nam: ray", "alarms.yml"])
 def test_promtool_takes_the_configuration_and_refuses_broken_ones(tmp_path: Path, broken: str) -> None:
     text = CONFIG.read_text()
-    known = {"": "", "scrape_interval: soon": "scrape_interval: 10s", "job_nam: ray": "job_name: ray", "alarms.yml": "alerts.yml"}[broken]
+    known = {
+        "": "",
+        "scrape_interval: soon": "scrape_interval: 10s",
+        "job_nam: ray": "job_name: ray",
+        "alarms.yml": "alerts.yml",
+    }[broken]
     assert known in text
     changed = text.replace(known, broken) if broken else text
     (tmp_path / "token").write_text("x")
     shutil.copy(ALERTS, tmp_path)
     file = tmp_path / "prometheus.yml"
     file.write_text(changed.replace("/run/secrets/ray_token", str(tmp_path / "token")))
-    checked = subprocess.run(["promtool", "check", "config", file], capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(
+        ["promtool", "check", "config", file], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (checked.returncode == 0) == (not broken), checked.stdout + checked.stderr
 
 
@@ -45,7 +54,9 @@ def test_every_node_is_scraped(tmp_path: Path) -> None:
         ray.wait(2)
         config = CONFIG.read_text().replace("http://head:8265", ray.environment()["RAY_API_SERVER_ADDRESS"])
         config = (
-            config.replace("/run/secrets/ray_token", ray.environment()["RAY_AUTH_TOKEN_PATH"]).replace("10s", "1s").replace("30s", "2s")
+            config.replace("/run/secrets/ray_token", ray.environment()["RAY_AUTH_TOKEN_PATH"])
+            .replace("10s", "1s")
+            .replace("30s", "2s")
         )
         (tmp_path / "prometheus.yml").write_text(config)
         shutil.copy(ALERTS, tmp_path)

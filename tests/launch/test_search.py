@@ -1,4 +1,5 @@
-"""Searches from a turn of a stored tree: what the policy sees, what is checked before, what is left, and that the run is only read."""
+"""Searches from a turn of a stored tree: what the policy sees, what is checked before, what is left, and that the run
+is only read."""
 
 from __future__ import annotations
 
@@ -61,7 +62,12 @@ OVERRIDES = [
     "collect.sampling.max_tokens=64",
     "model.max_model_len=1024",
 ]
-OVERRIDES += ["method.search.iterations=3", "method.search.max_depth=9", "method.search.width=3", "method.search.enough_good=0"]
+OVERRIDES += [
+    "method.search.iterations=3",
+    "method.search.max_depth=9",
+    "method.search.width=3",
+    "method.search.enough_good=0",
+]
 
 
 class Noting(SloppyExpert):
@@ -107,7 +113,9 @@ class Here(OnePart):
         try:
             codec = load_codec(cast(Path, self.model), self.config.model)
             self.policy = Noting(codec, task) if task is not None else self.policy
-            return await do(Agent.of(AgentSettings.of(self.config), cast(Any, self.policy), env, codec, await env.spec()))
+            return await do(
+                Agent.of(AgentSettings.of(self.config), cast(Any, self.policy), env, codec, await env.spec())
+            )
         finally:
             await env.aclose()
 
@@ -191,7 +199,11 @@ def test_it_goes_on_from_what_the_policy_saw_at_that_turn(made: Path, server: En
     assert list(services.policy.asked[0].prompt_ids) == source.prompt(node)
     assert services.weights == [made / "rounds/01/train/model"]
     for turn, then in zip(tree.path(depth), source.path(node), strict=True):
-        assert (turn.token_ids, turn.bridge_ids, turn.observation) == (then.token_ids, then.bridge_ids, then.observation)
+        assert (turn.token_ids, turn.bridge_ids, turn.observation) == (
+            then.token_ids,
+            then.bridge_ids,
+            then.observation,
+        )
         assert turn.origin is Origin.PREFIX and turn.id == turn.depth
     drawn = tree.nodes[depth + 1 :]
     assert drawn and all(turn.origin is Origin.POLICY for turn in drawn) and tree.nodes[depth].children
@@ -204,7 +216,9 @@ def test_what_it_leaves_is_read_as_any_run(made: Path, server: EnvServer, tmp_pa
     to_do = planned(made, out, "rounds/01", "run.seed=5")
     tree, _ = searched(to_do, server)
     run = agentr.open(out)
-    assert list(run.stages()) == ["model", STAGE] and all(stage.sealed and not stage.verify() for stage in run.stages().values())
+    assert list(run.stages()) == ["model", STAGE] and all(
+        stage.sealed and not stage.verify() for stage in run.stages().values()
+    )
     assert len(run.stage(STAGE)) == 1 and to_json(run.stage(STAGE)[tree.task.id]) == to_json(tree)
     assert run.model == made / "rounds/01/train/model"
     told = {key: run.search[key] for key in ("run", "stage", "tree", "turn", "policy", "seed")}
@@ -258,12 +272,14 @@ def test_a_world_that_answers_otherwise_is_refused(made: Path, server: EnvServer
     assert not agentr.open(tmp_path / "out").records().get(STAGE), "no tree was begun"
 
 
-# settings --------------------------------------------------------------------------------------------------------------
+# settings -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_settings_are_the_runs_own_but_for_those_that_are_said(made: Path, tmp_path: Path) -> None:
     own = load(made / "config.yaml", files=False, whole=True)
-    config = planned(made, tmp_path / "out", "rounds/00", "method.search.width=7", "collect.sampling.temperature=0.5").config
+    config = planned(
+        made, tmp_path / "out", "rounds/00", "method.search.width=7", "collect.sampling.temperature=0.5"
+    ).config
     assert cast(Any, config.method).search == replace(cast(Any, own.method).search, width=7)
     assert config.collect.sampling == replace(own.collect.sampling, temperature=0.5)
     assert (config.env, config.prompt, config.turns, config.eval) == (own.env, own.prompt, own.turns, own.eval)
@@ -283,7 +299,9 @@ def test_the_settings_are_the_runs_own_but_for_those_that_are_said(made: Path, t
         (["method.type=agent_r", "run.rounds=2", "from_round.2.method.search.iterations=5"], UCTConfig(iterations=5)),
     ],
 )
-def test_a_method_without_such_a_search_gets_the_defaults(made: Path, tmp_path: Path, overrides: list[str], found: UCTConfig) -> None:
+def test_a_method_without_such_a_search_gets_the_defaults(
+    made: Path, tmp_path: Path, overrides: list[str], found: UCTConfig
+) -> None:
     tree = tree_of(made)
     round_ = round_of(tmp_path / "run", overrides, number=2, model=made.parent / "nano", collect=[tree])
     round_.experiment.store.close()
@@ -292,7 +310,9 @@ def test_a_method_without_such_a_search_gets_the_defaults(made: Path, tmp_path: 
     assert cast(Any, config.method).search == found and not config.from_round
 
 
-def test_a_folder_of_its_own_is_named_after_the_turn(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_its_own_is_named_after_the_turn(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tree = tree_of(made)
     place = find_place(made, "", tree.task.id, turn_of(tree))
@@ -300,12 +320,14 @@ def test_a_folder_of_its_own_is_named_after_the_turn(made: Path, tmp_path: Path,
     assert not (tmp_path / "searches").exists(), "a plan writes nothing"
 
 
-# what is refused -------------------------------------------------------------------------------------------------------
+# what is refused ------------------------------------------------------------------------------------------------------
 
 
 def refused(run: Path, *arguments: str, tree: str | None = None, turn: int = 0, policy: str = "base") -> AgentrError:
     key = tree_of(run).task.key if tree is None else tree
-    result = CliRunner().invoke(app, ["search", "--run", str(run), "--tree", key, "--turn", str(turn), "--policy", policy, *arguments])
+    result = CliRunner().invoke(
+        app, ["search", "--run", str(run), "--tree", key, "--turn", str(turn), "--policy", policy, *arguments]
+    )
     assert isinstance(result.exception, AgentrError), result.output + repr(result.exception)
     return result.exception
 
@@ -313,7 +335,10 @@ def refused(run: Path, *arguments: str, tree: str | None = None, turn: int = 0, 
 def test_what_is_not_there_is_named_with_what_is(stored: Path, tmp_path: Path) -> None:
     tree = tree_of(stored)
     ended = next(tree.ended())
-    assert "there is no such folder" in CliRunner().invoke(app, ["search", "--run", str(tmp_path / "no")]).exception.message  # type: ignore[union-attr]
+    assert (
+        "there is no such folder"
+        in CliRunner().invoke(app, ["search", "--run", str(tmp_path / "no")]).exception.message
+    )  # type: ignore[union-attr]
     assert "which tree" in refused(stored, tree="").message
     assert "rounds/01/collect" in refused(stored, tree="nothing").hint
     assert "rounds/01/collect" in refused(stored, "--stage", "rounds/01/colect").hint
@@ -365,7 +390,7 @@ def test_a_search_is_written_beside_runs_and_over_nothing(stored: Path, server: 
     assert "is in the run" in refused(stored, "--out", str(tmp_path / "out" / "below")).message
 
 
-# what is shown ---------------------------------------------------------------------------------------------------------
+# what is shown --------------------------------------------------------------------------------------------------------
 
 
 def test_the_branches_of_a_state_with_what_came_of_them(made: Path, tmp_path: Path) -> None:
@@ -380,10 +405,14 @@ def test_the_branches_of_a_state_with_what_came_of_them(made: Path, tmp_path: Pa
     console = Console(width=200, record=True, file=(tmp_path / "shown").open("w"))
     console.print(table(to_do, tree))
     shown = console.export_text()
-    assert "from turn 0 of rounds/01/collect with round 2" in shown and "open [red]it > take key > unlock" in shown and "2 of 3" in shown
+    assert (
+        "from turn 0 of rounds/01/collect with round 2" in shown
+        and "open [red]it > take key > unlock" in shown
+        and "2 of 3" in shown
+    )
 
 
-# the real thing --------------------------------------------------------------------------------------------------------
+# the real thing -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster
@@ -395,12 +424,26 @@ def test_a_checkpoint_searches_on_in_an_engine(stored: Path, tmp_path: Path) -> 
     hashes = []
     for name in ("one", "two"):
         said = (
-            f"search --run {stored} --turn {node} --policy rounds/01 --iterations 2 --set cluster.dashboard=false --out {tmp_path / name}"
+            f"search --run {stored} --turn {node} --policy rounds/01 --iterations 2 --set cluster.dashboard=false "
+            f"--out {tmp_path / name}"
         )
-        command = [sys.executable, "-m", "agentr.cli", *said.split(), "--tree", tree.task.id, "--set", "cluster.dashboard=false"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)  # its Ray has a token, which stays in a process
+        command = [
+            sys.executable,
+            "-m",
+            "agentr.cli",
+            *said.split(),
+            "--tree",
+            tree.task.id,
+            "--set",
+            "cluster.dashboard=false",
+        ]
+        # its Ray has a token, which stays in a process
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "visits" in done.stdout and f"agentr report --tree {tmp_path / name}" not in done.stdout.split("agentr ui")[0]
+        assert (
+            "visits" in done.stdout
+            and f"agentr report --tree {tmp_path / name}" not in done.stdout.split("agentr ui")[0]
+        )
         run = agentr.open(tmp_path / name)
         found = run.stage(STAGE)[tree.task.key]
         depth = tree.nodes[node].depth

@@ -50,7 +50,10 @@ def test_what_is_too_large_or_no_project_is_refused(tmp_path: Path, monkeypatch:
         (["run.dir=runs/x"], "run.dir = 'runs/x' is relative"),
         (["run.dir=/x", "run.sed=1"], "unknown key 'run.sed'. Did you mean 'run.seed'?"),
         (["run.dir=/x", "cluster=gpu"], "there is no cluster 'gpu'"),
-        (["run.dir=/x", "eval.judge.who=openai", "eval.judge.openai={model: m, api_key_env: NO_SUCH}"], "variable NO_SUCH is not set"),
+        (
+            ["run.dir=/x", "eval.judge.who=openai", "eval.judge.openai={model: m, api_key_env: NO_SUCH}"],
+            "variable NO_SUCH is not set",
+        ),
     ],
 )
 def test_a_wrong_configuration_is_refused_here(overrides: list[str], answer: str) -> None:
@@ -93,7 +96,9 @@ def followed(client: Client, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]
 
 
 #: What a dashboard answers that has just come back.
-REFUSED = WSServerHandshakeError(RequestInfo(URL("http://head"), "GET", CIMultiDictProxy(CIMultiDict())), (), status=403)
+REFUSED = WSServerHandshakeError(
+    RequestInfo(URL("http://head"), "GET", CIMultiDictProxy(CIMultiDict())), (), status=403
+)
 
 
 def test_a_connection_that_breaks_is_made_again_and_nothing_is_said_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ from agentr.methods import methods
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs/compare/tasks").glob("*.yaml"))
-#: Run in a folder that has a copy of agentr for each method, without that method's: imports every module, asks for what there is, loads
-#: and estimates configurations. The libraries are imported once, and each copy is looked at by a child process.
+#: Run in a folder that has a copy of agentr for each method, without that method's: imports every module, asks for what
+#: there is, loads and estimates configurations. The libraries are imported once, and each copy is looked at by a child
+#: process.
 SCRIPT = """
 import importlib, json, os, pkgutil, sys
 from pathlib import Path
@@ -64,12 +65,15 @@ sys.exit(f"fails without {failed}" if failed else 0)
 
 
 def says(config: Path) -> str:
-    """Returns a configuration's text, with those of what it includes and of the presets of methods that it names, without comments."""
+    """Returns a configuration's text, with those of what it includes and of the presets of methods that it names,
+    without comments."""
     text = re.sub(r"#.*", "", config.read_text(encoding="utf-8"))
     presets = (ROOT / "agentr/methods" / name / "presets.yaml" for name in methods() if re.search(rf"\b{name}\b", text))
     text += "".join(path.read_text(encoding="utf-8") for path in presets if path.exists() and path != config)
     included = re.findall(r"[\w/.-]+\.yaml", "".join(re.findall(r"^include:.*$", text, re.MULTILINE)))
-    return text + "".join(says(config.parent / name if (config.parent / name).exists() else ROOT / name) for name in included)
+    return text + "".join(
+        says(config.parent / name if (config.parent / name).exists() else ROOT / name) for name in included
+    )
 
 
 @pytest.mark.slow
@@ -78,10 +82,14 @@ def says(config: Path) -> str:
 def test_the_others_work_without_it(tmp_path: Path) -> None:
     others: dict[str, list[str]] = {}
     for method in methods():
-        shutil.copytree(ROOT / "agentr", tmp_path / method / "agentr", ignore=shutil.ignore_patterns("__pycache__", "web", "static"))
+        shutil.copytree(
+            ROOT / "agentr", tmp_path / method / "agentr", ignore=shutil.ignore_patterns("__pycache__", "web", "static")
+        )
         shutil.rmtree(tmp_path / method / "agentr/methods" / method)
         # Without a method in it the default is meant, which is one, too.
-        others[method] = [str(config) for config in CONFIGS if re.search(r"\btype: \w", text := says(config)) and method not in text]
+        others[method] = [
+            str(config) for config in CONFIGS if re.search(r"\btype: \w", text := says(config)) and method not in text
+        ]
     assert all(others.values())
     command = [sys.executable, "-c", SCRIPT, json.dumps(others)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)

@@ -51,7 +51,10 @@ def test_a_folder_is_taken_as_it_is(model, tmp_path):
 
 def test_codec_of_a_folder(model):
     codec = load_codec(model, hf(model))
-    assert codec.decode(codec.prompt([Message("user", "Go.")]), special=True) == "<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        codec.decode(codec.prompt([Message("user", "Go.")]), special=True)
+        == "<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 def test_the_codec_of_nano_needs_no_torch_and_is_what_AutoTokenizer_gives():
@@ -68,7 +71,9 @@ print(prompt)
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     from transformers import AutoTokenizer
 
-    assert json.loads(printed) == ChatCodec(AutoTokenizer.from_pretrained(WEIGHTS)).prompt([Message("user", "Craft 2 sticks.")])
+    assert json.loads(printed) == ChatCodec(AutoTokenizer.from_pretrained(WEIGHTS)).prompt(
+        [Message("user", "Craft 2 sticks.")]
+    )
 
 
 def test_nano_is_made_once(tmp_path, monkeypatch):
@@ -123,7 +128,9 @@ def test_no_path(tmp_path):
 
 def test_unreachable_hub_does_not_wait(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelError, match=r"'nobody/nothing' is neither a folder nor a model that the Hugging Face hub gave us: .*Check"):
+    with pytest.raises(
+        ModelError, match=r"'nobody/nothing' is neither a folder nor a model that the Hugging Face hub gave us: .*Check"
+    ):
         resolve(hf("nobody/nothing"), tmp_path)
 
 
@@ -141,19 +148,23 @@ def test_folder_without_weights(copy):
 
 def test_context_that_is_too_short(copy):
     with pytest.raises(
-        ModelError, match=r"has a context of 1024 tokens, and model\.max_model_len is 4096\. Set model\.max_model_len to 1024"
+        ModelError,
+        match=r"has a context of 1024 tokens, and model\.max_model_len is 4096\. Set model\.max_model_len to 1024",
     ):
         check_model(copy, hf(copy, max_model_len=4096))
 
 
 def test_a_context_that_is_too_short_is_said_before_a_run_is_begun(copy, tmp_path):
-    """By the dry run and by the run itself, of a model that ships and of a folder; what is not here yet is checked when it comes."""
+    """By the dry run and by the run itself, of a model that ships and of a folder; what is not here yet is checked when
+    it comes."""
     for model in ("source: nano", f"source: hf, path: {copy}"):
         config = tmp_path / "config.yaml"
         config.write_text(f"run: {{dir: {tmp_path / 'run'}}}\nmodel: {{{model}, max_model_len: 4096}}\n")
         for arguments in (["--dry-run"], []):
             said = CliRunner().invoke(app, ["run", str(config), *arguments]).exception
-            assert isinstance(said, ModelError) and "has a context of 1024 tokens, and model.max_model_len is 4096" in str(said)
+            assert isinstance(
+                said, ModelError
+            ) and "has a context of 1024 tokens, and model.max_model_len is 4096" in str(said)
             assert not (tmp_path / "run").exists()
     check_context(hf("nobody/nothing", max_model_len=4096))
     check_context(ModelConfig(source=ModelSource.nano, max_model_len=1024))
@@ -167,7 +178,9 @@ def test_tokenizer_without_template_can_be_given_one(copy):
     (copy / "chat_template.jinja").unlink(missing_ok=True)
     file = copy / "tokenizer_config.json"
     file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "chat_template"}))
-    with pytest.raises(ModelError, match=r"has no chat template\. Use an instruction-tuned model, or set model\.chat_template"):
+    with pytest.raises(
+        ModelError, match=r"has no chat template\. Use an instruction-tuned model, or set model\.chat_template"
+    ):
         load_codec(copy, hf(copy))
     assert load_codec(copy, hf(copy, chat_template=CHATML)).prompt([Message("user", "Go.")])
 
@@ -178,7 +191,9 @@ def test_a_template_is_a_name_a_file_or_a_text(copy, tmp_path):
     file.write_text(CHATML)
     for template in ("", "auto", "chatml", template_text(str(file)), CHATML):
         assert load_codec(copy, hf(copy, chat_template=template)).prompt([Message("user", "Go.")]) == tiny
-    with pytest.raises(ConfigError, match=r"'chatlm' is neither.*Did you mean chatml\? There are chatml, gemma, gpt_oss"):
+    with pytest.raises(
+        ConfigError, match=r"'chatlm' is neither.*Did you mean chatml\? There are chatml, gemma, gpt_oss"
+    ):
         load_codec(copy, hf(copy, chat_template="chatlm"))
 
 
@@ -186,7 +201,9 @@ def test_only_a_template_that_is_not_the_models_own_goes_into_checkpoints(copy):
     assert load_codec(copy, hf(copy)).replaced == ""
     given = load_codec(copy, hf(copy, chat_template="{% set unused = 1 %}" + CHATML)).replaced
     assert given == "{% set unused = 1 %}" + CHATML
-    bound = load_codec(copy, hf(copy, chat_template="{% if thinks %}no{% endif %}" + CHATML, template_args={"thinks": False}))
+    bound = load_codec(
+        copy, hf(copy, chat_template="{% if thinks %}no{% endif %}" + CHATML, template_args={"thinks": False})
+    )
     assert bound.replaced.startswith("{%- set thinks = false -%}")
 
 
@@ -200,11 +217,15 @@ def test_gpt_oss_gets_the_template_that_writes_final_messages(copy):
     describe(copy, model_type="gpt_oss")
     codec = load_codec(copy, hf(copy))
     assert codec.decode(codec.turn("Hi"), special=True) == "Hi<|return|>"
-    assert codec.decode(codec.prompt([Message("user", "x")]), special=True).endswith("<|start|>assistant<|channel|>final<|message|>")
+    assert codec.decode(codec.prompt([Message("user", "x")]), special=True).endswith(
+        "<|start|>assistant<|channel|>final<|message|>"
+    )
 
 
 def test_template_that_is_not_prefix_stable(model):
-    rewrites = CHATML.replace("m['content'] + '<|im_end|>\n'", "(m['content'] if loop.last else m['content'] + ' (old)') + '<|im_end|>\n'")
+    rewrites = CHATML.replace(
+        "m['content'] + '<|im_end|>\n'", "(m['content'] if loop.last else m['content'] + ' (old)') + '<|im_end|>\n'"
+    )
     assert rewrites != CHATML
     with pytest.raises(ModelError, match=r"not prefix-stable.*Set model\.chat_template"):
         load_codec(model, hf(model, chat_template=rewrites))

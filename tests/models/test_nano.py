@@ -37,7 +37,8 @@ def test_names_are_single_tokens(codec: ChatCodec) -> None:
 
 
 def test_the_shipped_weights_read_their_prompt(codec: ChatCodec, tmp_path: Path) -> None:
-    """Look-ups in made-up worlds that it never saw; guessing an item among a prompt's ten would be right once in ten."""
+    """Look-ups in made-up worlds that it never saw; guessing an item among a prompt's ten would be right once in
+    ten."""
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -46,27 +46,44 @@ def cards(root: Path) -> list[str]:
 
 def test_a_card_says_where_a_policy_is_from_and_what_is_known_of_it(root: Path) -> None:
     warm_start, round_1 = cards(root)
-    assert "| Base model | nano |" in round_1 and "| Policy | round 1 of 3 rounds |" in round_1 and "| Seed | 0 |" in round_1
+    assert (
+        "| Base model | nano |" in round_1
+        and "| Policy | round 1 of 3 rounds |" in round_1
+        and "| Seed | 0 |" in round_1
+    )
     assert "| Method | agent\\_r, preset default |" in round_1 and re.search(r"\| agentr \| \d+\.\d+", round_1)
     assert "| Tasks of evaluation | split 'dev' |" in round_1
     assert "| warm start | rows 0 |" in round_1 and "| round 1 | good 1, revision 1 |" in round_1
     assert "The first of these goes on from the base model, each other one from the one above it." in round_1
     assert (
-        "| Success on held-out tasks | 33.3 \\[0.0, 100.0\\] %, 95 % interval |" in round_1 and "| Tasks | 3 of the split dev |" in round_1
+        "| Success on held-out tasks | 33.3 \\[0.0, 100.0\\] %, 95 % interval |" in round_1
+        and "| Tasks | 3 of the split dev |" in round_1
     )
     assert "round 1 against warm start: +0.0 points" in round_1 and "against warm start" not in warm_start
     assert "no control was measured" in round_1 and "flattered by the choice" in round_1
     assert "One seed." in round_1 and "chat template in this folder" in round_1 and "apache-2.0" in round_1
     assert "agentr run config.yaml" in round_1
-    assert "goes on from the base model." in warm_start and "round 1" not in warm_start.partition("## Limits")[0].partition("## Data")[2]
+    assert (
+        "goes on from the base model." in warm_start
+        and "round 1" not in warm_start.partition("## Limits")[0].partition("## Data")[2]
+    )
 
 
 def test_its_head_is_what_hugging_face_reads(root: Path) -> None:
     card = ModelCard(cards(root)[1])
-    assert (card.data.license, card.data.library_name, card.data.pipeline_tag) == ("apache-2.0", "transformers", "text-generation")
+    assert (card.data.license, card.data.library_name, card.data.pipeline_tag) == (
+        "apache-2.0",
+        "transformers",
+        "text-generation",
+    )
     assert {"agentr", "agent_r", "textcraft"} < set(card.data.tags or [])
     (result,) = card.data.eval_results or []
-    assert (result.dataset_type, result.dataset_split, result.metric_type, result.metric_value) == ("textcraft", "dev", "success", 33.3)
+    assert (result.dataset_type, result.dataset_split, result.metric_type, result.metric_value) == (
+        "textcraft",
+        "dev",
+        "success",
+        33.3,
+    )
 
 
 def test_the_same_run_has_the_same_card_wherever_it_is(made: Path, root: Path) -> None:
@@ -88,7 +105,9 @@ def test_a_card_is_written_again_when_more_is_known_and_changes_no_stage(root: P
     assert file == root / "rounds/01/train/model/README.md"
     assert "100.0 \\[100.0, 100.0\\]" in file.read_text() and "round 1 against warm start: +66.7" in file.read_text()
     assert list(examine(root)) == [] and all(stage.verify() == [] for stage in run.stages().values())
-    assert {name: record.content for name, record in run.records().items() if name != "rounds/01/eval"}.items() <= before.items()
+    assert {
+        name: record.content for name, record in run.records().items() if name != "rounds/01/eval"
+    }.items() <= before.items()
 
 
 def test_a_stage_that_is_sealed_with_a_card_in_it_does_not_seal_it(root: Path) -> None:
@@ -96,7 +115,9 @@ def test_a_stage_that_is_sealed_with_a_card_in_it_does_not_seal_it(root: Path) -
     for name in ("model/README.md", "model/nested/README.md", "01/model/README.md"):
         (root / "rounds/00/train" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "rounds/00/train" / name).write_text("x")
-    assert [name for name in sealed_files(root / "rounds/00/train") if name.endswith(".md")] == ["model/nested/README.md"]
+    assert [name for name in sealed_files(root / "rounds/00/train") if name.endswith(".md")] == [
+        "model/nested/README.md"
+    ]
 
 
 def test_a_card_that_was_sealed_stays(root: Path, tmp_path: Path) -> None:
@@ -109,7 +130,9 @@ def test_a_card_that_was_sealed_stays(root: Path, tmp_path: Path) -> None:
     seal.unlink()
     write_seal(seal.parent, record)
     assert [file.parent.parent.parent.name for file in write_cards(run)] == ["00"]
-    assert (root / "rounds/01/train/model/README.md").read_text() == "of the base model" and run.rounds[1].train.verify() == []
+    assert (root / "rounds/01/train/model/README.md").read_text() == "of the base model" and run.rounds[
+        1
+    ].train.verify() == []
 
 
 def test_a_policy_whose_weights_are_gone_gets_none(root: Path) -> None:

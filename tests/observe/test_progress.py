@@ -1,4 +1,5 @@
-"""What a person reads of long work: which stage of how many, how far, how fast, how long still; on a terminal, in a log, afterwards."""
+"""What a person reads of long work: which stage of how many, how far, how fast, how long still; on a terminal, in a
+log, afterwards."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_units_that_take_longer_than_the_window_have_a_rate_too_and_a_halt_lower
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0 s"), (89, "89 s"), (100, "2 min"), (3590, "1 h 0 min"), (12_000, "3 h 20 min"), (190_000, "2 d 4 h")]
+    ("seconds", "words"),
+    [(0.4, "0 s"), (89, "89 s"), (100, "2 min"), (3590, "1 h 0 min"), (12_000, "3 h 20 min"), (190_000, "2 d 4 h")],
 )
 def test_durations_are_as_exact_as_an_estimate(seconds: float, words: str) -> None:
     assert span(seconds) == words
@@ -69,7 +71,10 @@ def test_one_is_no_plural() -> None:
         (Now("x", 0, 0), ""),
         (Now("x", 0, 0, 38, 300, "solved 20", "trees"), "38 of 300 trees; solved 20"),
         (Now("x", 0, 0, 38, 300, "", "trees", 12.4, 1268), "38 of 300 trees, 12 a minute, about 21 min left"),
-        (Now("x", 0, 0, 2.5, 8, "", "online steps", 0.25, 1320), "2.5 of 8 online steps, 15 an hour, about 22 min left"),
+        (
+            Now("x", 0, 0, 2.5, 8, "", "online steps", 0.25, 1320),
+            "2.5 of 8 online steps, 15 an hour, about 22 min left",
+        ),
         (Now("x", 0, 0, 3, 0, "loss 1.5", "", 3.0, None), "3 a minute; loss 1.5"),
     ],
 )
@@ -114,7 +119,12 @@ def shown(clock: Clock, log: Path, *, terminal: bool, every: float = 1.0, total:
     screen = io.StringIO()
     reporter = Reporter(Console(file=screen, force_terminal=terminal, width=160, soft_wrap=True, highlight=False))
     stages = reporter.planned(["model", "rounds/01/collect", "rounds/01/eval"])
-    with reporter.logged(log), stages, logs.about(stage="rounds/01/collect"), reporter.task("rounds/01/collect", "trees") as update:
+    with (
+        reporter.logged(log),
+        stages,
+        logs.about(stage="rounds/01/collect"),
+        reporter.task("rounds/01/collect", "trees") as update,
+    ):
         for done in range(1, total + 1):
             clock.now += every
             update(done, total, "solved 3")
@@ -133,7 +143,9 @@ def test_a_log_gets_a_line_now_and_then_and_a_terminal_the_same_in_its_log(
     assert plain.splitlines()[0] == f"{TITLE} ..." and plain.splitlines()[-1] == f"done  {TITLE}  600.0 s"
     assert told[0] == f"  {TITLE}: 15 of 600 trees, 60 a minute, about 10 min left; solved 3"
     assert told[1].startswith(f"  {TITLE}: 30 of 600 trees") and 15 < len(told) < 30, "rarer the longer it takes"
-    assert [record.getMessage() for record in caplog.records if " of 600 trees" in record.getMessage()] == [line.strip() for line in told]
+    assert [record.getMessage() for record in caplog.records if " of 600 trees" in record.getMessage()] == [
+        line.strip() for line in told
+    ]
     bars = shown(clock, tmp_path / "terminal.log", terminal=True)
     assert f"{TITLE}" in bars and "600 of 600 trees" in bars
     lines = [(tmp_path / name).read_text().splitlines() for name in ("plain.log", "terminal.log")]

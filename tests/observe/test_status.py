@@ -24,11 +24,27 @@ def record(name: str, state: str, summary: dict[str, Any]) -> StageRecord:
     ("stage", "summary", "words"),
     [
         ("model", ModelSummary(path="/m"), ""),
-        ("rounds/01/collect", TreeSummary(trees=4, solved=3, cost=Cost(calls=9, judge_calls=2)), "trees 4, solved 3, calls 11"),
+        (
+            "rounds/01/collect",
+            TreeSummary(trees=4, solved=3, cost=Cost(calls=9, judge_calls=2)),
+            "trees 4, solved 3, calls 11",
+        ),
         ("rounds/01/mine", TreeSummary(trees=4, failed=1), "trees 4, solved 0, calls 0, failed 1"),
-        ("rounds/01/dataset", DatasetSummary(rows=5, kinds={"good": 5}, trained_tokens=7), "rows 5 (good 5), trained tokens 7"),
-        ("rounds/01/train", TrainSummary(steps=30, first_loss=2.5, last_loss=0.125), "optimiser steps 30, loss 2.5 -> 0.125"),
-        ("control/eval", EvalSummary(success=0.25, tasks=8, steps=3.5), "success 25.0 % of 8 tasks, 3.5 actions an episode"),
+        (
+            "rounds/01/dataset",
+            DatasetSummary(rows=5, kinds={"good": 5}, trained_tokens=7),
+            "rows 5 (good 5), trained tokens 7",
+        ),
+        (
+            "rounds/01/train",
+            TrainSummary(steps=30, first_loss=2.5, last_loss=0.125),
+            "optimiser steps 30, loss 2.5 -> 0.125",
+        ),
+        (
+            "control/eval",
+            EvalSummary(success=0.25, tasks=8, steps=3.5),
+            "success 25.0 % of 8 tasks, 3.5 actions an episode",
+        ),
     ],
 )
 def test_a_sealed_stage_says_what_it_came_to(stage: str, summary: Summary, words: str) -> None:
@@ -37,7 +53,9 @@ def test_a_sealed_stage_says_what_it_came_to(stage: str, summary: Summary, words
 
 
 def test_calls_of_a_stage_are_its_own_and_not_those_of_the_stage_that_it_includes() -> None:
-    searched = record("rounds/01/collect", "sealed", TreeSummary(trees=4, solved=3, cost=Cost(calls=9, judge_calls=2)).stored())
+    searched = record(
+        "rounds/01/collect", "sealed", TreeSummary(trees=4, solved=3, cost=Cost(calls=9, judge_calls=2)).stored()
+    )
     includes = TreeSummary(trees=4, solved=3, cost=Cost(calls=12, judge_calls=7), includes="rounds/01/collect")
     revised = record("rounds/01/revise", "sealed", includes.stored())
     assert describe_stage(revised, {searched.name: searched}) == "trees 4, solved 3, calls 8"

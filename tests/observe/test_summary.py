@@ -22,14 +22,27 @@ ALL, NONE = "abcdefgh", ""
 
 def summary(folder: Path, *solved: Collection[str], control: Collection[str] | None = None) -> RunSummary:
     """Of a run of eight held-out tasks."""
-    return summarise(Run(written(folder, "run", 0, solved, 5, control=control, tasks={task: task for task in ALL}).root))
+    return summarise(
+        Run(written(folder, "run", 0, solved, 5, control=control, tasks={task: task for task in ALL}).root)
+    )
 
 
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (NONE, ALL, "round 1 is better than warm start by +100.0 points (95 % interval +100.0 to +100.0, n = 8): a real gain"),
-        (ALL, NONE, "round 1 is worse than warm start by -100.0 points (95 % interval -100.0 to -100.0, n = 8): self-training did harm"),
+        (
+            NONE,
+            ALL,
+            "round 1 is better than warm start by +100.0 points (95 % interval +100.0 to +100.0, n = 8): a real gain",
+        ),
+        (
+            ALL,
+            NONE,
+            (
+                "round 1 is worse than warm start by -100.0 points (95 % interval -100.0 to -100.0, n = 8): "
+                "self-training did harm"
+            ),
+        ),
         ("ad", "abc", "round 1 against warm start: +12.5 points"),  # two tasks are won, and one is lost
     ],
 )
@@ -64,11 +77,17 @@ def test_a_run_is_complete_with_its_last_round_and_its_control(tmp_path: Path) -
 
 
 def test_trees_that_hold_those_of_another_stage_are_paid_for_once(tmp_path: Path) -> None:
-    """Revised trees are the searched ones with more in them, so what those cost is in them; other stages' costs are added."""
+    """Revised trees are the searched ones with more in them, so what those cost is in them; other stages' costs are
+    added."""
     store = RunStore(tmp_path / "run")
     store.open(Identity.of(load(None)))
     for stage, calls, includes in (("collect", 5, None), ("revise", 8, "rounds/01/collect"), ("steps", 100, None)):
-        made = TreeSummary(trees=3, solved=2, cost=Cost(calls=calls, judge_calls=1, prompt_tokens=40, cached_tokens=10), includes=includes)
+        made = TreeSummary(
+            trees=3,
+            solved=2,
+            cost=Cost(calls=calls, judge_calls=1, prompt_tokens=40, cached_tokens=10),
+            includes=includes,
+        )
         store.stages.run(f"rounds/01/{stage}", TreeSummary, lambda _, made=made: made)
     splices = {"tried": 4, "kept after execution": 1}
     for number in (1, 2):

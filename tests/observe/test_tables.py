@@ -33,8 +33,13 @@ def test_scores_of_answers_and_how_calls_came_out(tmp_path: Path) -> None:
     tree = episode("a", ["search", "answer"], 0.0, Outcome.FAILURE, 1)
     tree.nodes[1].status, tree.nodes[2].scores = CallStatus.timeout, {"em": 0.0, "f1": 0.5}
     found = summary(tmp_path, evaluation=evaluate([tree]))
-    assert lines(found, "Scores of answers") == {"round 1": {"em": Estimate(0.0, 0.0, 0.0, 1), "f1": Estimate(0.5, 0.5, 0.5, 1)}}
-    assert {name: share for name, share in lines(found, "How calls came out")["round 1"].items() if share} == {"ok": 0.5, "timeout": 0.5}
+    assert lines(found, "Scores of answers") == {
+        "round 1": {"em": Estimate(0.0, 0.0, 0.0, 1), "f1": Estimate(0.5, 0.5, 0.5, 1)}
+    }
+    assert {name: share for name, share in lines(found, "How calls came out")["round 1"].items() if share} == {
+        "ok": 0.5,
+        "timeout": 0.5,
+    }
     assert {table.title: table.share for table in tables(found)}["How calls came out"], "shown as percentages"
 
 
@@ -42,7 +47,11 @@ def test_when_policies_reflect_and_what_they_did_not_learn(tmp_path: Path) -> No
     tree = episode("a", ["hm", "No. look", "No. end"], 1.0, Outcome.SUCCESS, 1, invalid=(0,))
     context = {"unlikely turn": 2, "sentence said twice": 1}
     found = summary(tmp_path, evaluation=evaluate([tree], reflections=["No."]), context=context)
-    silent = replace(found.arms[0], arm=CONTROL, evaluation=evaluate([episode("a", ["x"], 1.0, Outcome.SUCCESS, 1)], reflections=["No."]))
+    silent = replace(
+        found.arms[0],
+        arm=CONTROL,
+        evaluation=evaluate([episode("a", ["x"], 1.0, Outcome.SUCCESS, 1)], reflections=["No."]),
+    )
     found = replace(found, arms=[*found.arms, replace(silent, context={})])
     shown = lines(found, "Reflections")
     assert shown["round 1"] == {
@@ -57,7 +66,9 @@ def test_what_holds_nothing_is_left_out(tmp_path: Path) -> None:
     found = summary(tmp_path)
     assert tables(replace(found, arms=[replace(found.arms[0], training=None)])) == []
     trained = replace(found.arms[0], training=TrainSummary(steps=3, rows=8, last_loss=0.5))
-    assert lines(replace(found, arms=[trained]), "Trainings") == {"round 1": {"optimiser steps": 3, "rows": 8, "loss, last": 0.5}}
+    assert lines(replace(found, arms=[trained]), "Trainings") == {
+        "round 1": {"optimiser steps": 3, "rows": 8, "loss, last": 0.5}
+    }
     assert lines(replace(found, arms=[trained]), "Training on preferences") == {}
 
 
@@ -68,7 +79,10 @@ def test_success_by_label_of_the_values_that_most_tasks_have(tmp_path: Path) -> 
     (table,) = [table for table in tables(found) if table.title == "Success by depth"]
     columns = list(table.lines["round 1"])
     assert columns[0] == f"{VALUES + 2} (n = {VALUES + 2})" and len(columns) == VALUES and "0 (n = 0)" not in columns
-    assert table.notes == [f"The {VALUES} values of {VALUES + 3} that most tasks have."] and table.lines["round 1"][columns[0]] == 0.25
+    assert (
+        table.notes == [f"The {VALUES} values of {VALUES + 3} that most tasks have."]
+        and table.lines["round 1"][columns[0]] == 0.25
+    )
 
 
 def test_what_came_of_a_flywheel(tmp_path: Path) -> None:

@@ -48,7 +48,10 @@ OLD = {"event": "stands_still", "title": "x", "causes": [{"what": "w", "evidence
         ([still(MIRROR_DOWN, MIRROR), {"event": "moves_again", "title": MIRROR}], []),
         (
             [still(STUCK), {**STOPPED, "stage": "rounds/01/collect"}],
-            ["round 1: collect was stopped: RunError: no space", "round 1: collect: rollout-0 is stuck (silent). Wait."],
+            [
+                "round 1: collect was stopped: RunError: no space",
+                "round 1: collect: rollout-0 is stuck (silent). Wait.",
+            ],
         ),
     ],
 )
@@ -57,18 +60,32 @@ def test_troubles_last_as_long_as_they_do(events: list[dict[str, Any]], wanted: 
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_a_cause_reaches_terminal_log_events_and_status_of_a_run_that_lives_and_of_one_that_is_dead(tmp_path: Path, alive: bool) -> None:
+def test_a_cause_reaches_terminal_log_events_and_status_of_a_run_that_lives_and_of_one_that_is_dead(
+    tmp_path: Path, alive: bool
+) -> None:
     root = tmp_path / "run"
     terminal = StringIO()
     reporter = Reporter(Console(file=terminal, soft_wrap=True, width=140))
     with opened(plan_of(load(None, [f"run.dir={root}"])), reporter) as experiment:
         for kind in CauseKind:
-            tell(reporter, experiment.store.event, f"title of {kind}", [Cause(kind, f"what of {kind}", "seen", "Set it.")], "no progress")
+            tell(
+                reporter,
+                experiment.store.event,
+                f"title of {kind}",
+                [Cause(kind, f"what of {kind}", "seen", "Set it.")],
+                "no progress",
+            )
         note(experiment.store.event, MIRROR, [MIRROR_DOWN])
         if alive:
-            looked = CliRunner().invoke(app, ["status", str(root)]), CliRunner().invoke(app, ["status", str(root), "--json"])
+            looked = (
+                CliRunner().invoke(app, ["status", str(root)]),
+                CliRunner().invoke(app, ["status", str(root), "--json"]),
+            )
     if not alive:
-        looked = CliRunner().invoke(app, ["status", str(root)]), CliRunner().invoke(app, ["status", str(root), "--json"])
+        looked = (
+            CliRunner().invoke(app, ["status", str(root)]),
+            CliRunner().invoke(app, ["status", str(root), "--json"]),
+        )
     text, found = looked[0].output, json.loads(looked[1].output)
     assert bool(found["owner"]) is alive
     assert {cause["kind"] for trouble in found["troubles"] for cause in trouble["causes"]} == set(CauseKind)

@@ -64,7 +64,9 @@ def test_router_recovers_a_killed_engine_with_the_right_weights(ray_session, tmp
     with_first, with_second, after, answered, stats = asyncio.run(main())
     ids = [[c.token_ids for c in answer] for answer in (with_first, with_second, after)]
     assert ids[0] != ids[1] == ids[2]
-    assert len(list(Path(session_folder()).glob("vllm_dist_*"))) == 2, "what each start of vLLM leaves goes with Ray's own files"
+    assert len(list(Path(session_folder()).glob("vllm_dist_*"))) == 2, (
+        "what each start of vLLM leaves goes with Ray's own files"
+    )
     assert [len(a) for a in answered] == [2] * 4
     assert (stats.cost.calls, stats.cost.completions) == (7, 14)
     ray.kill(actor)

@@ -23,13 +23,15 @@ pytestmark = pytest.mark.cluster
 
 MODEL = ModelConfig(dtype="float32", max_model_len=512)
 POLICY = PolicyConfig(kv_cache_gib=0.125, max_num_seqs=32)
-PROMPT = tuple(tiny_tokenizer().encode("<|im_start|>user\nYou see a key and a lamp.<|im_end|>\n<|im_start|>assistant\n"))
+PROMPT = tuple(
+    tiny_tokenizer().encode("<|im_start|>user\nYou see a key and a lamp.<|im_end|>\n<|im_start|>assistant\n")
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def other_groups_stay() -> Iterator[None]:
-    """An engine that ends takes the default process group of its process with it, even one that it found there: the trainer's tests
-    hold one for the whole session."""
+    """An engine that ends takes the default process group of its process with it, even one that it found there: the
+    trainer's tests hold one for the whole session."""
     with pytest.MonkeyPatch.context() as patch:
         if dist.is_initialized():
             patch.setattr(dist, "destroy_process_group", lambda group=None: None)
@@ -77,7 +79,9 @@ def test_a_cache_that_is_too_small_shows_in_the_health(folders) -> None:
     small = VLLMEngine(folders[0], MODEL, replace(POLICY, kv_cache_gib=0.001))
 
     async def main() -> list[EngineHealth]:
-        asked = [asyncio.create_task(small.generate(request((*PROMPT, number), max_tokens=400))) for number in range(3, 23)]
+        asked = [
+            asyncio.create_task(small.generate(request((*PROMPT, number), max_tokens=400))) for number in range(3, 23)
+        ]
         seen = []
         while not all(task.done() for task in asked):
             seen.append(await small.health())
@@ -192,7 +196,10 @@ def test_a_cancelled_request_leaves_the_batch(engine):
 
 
 def test_a_prompt_without_room_is_refused_before_the_engine(engine):
-    with pytest.raises(ContextOverflow, match=r"prompt of 500 tokens and an answer of up to 24 do not fit into model\.max_model_len=512"):
+    with pytest.raises(
+        ContextOverflow,
+        match=r"prompt of 500 tokens and an answer of up to 24 do not fit into model\.max_model_len=512",
+    ):
         ask(engine, request(tuple([9] * 500)))
     assert ask(engine, request(tuple([9] * 488), max_tokens=24))
 

@@ -1,7 +1,8 @@
-"""The families of models that people use: conversations in their own templates, built by appending, as the whole text has them.
+"""The families of models that people use: conversations in their own templates, built by appending, as the whole text
+has them.
 
-The templates are those that TRL ships, as their models' repositories have them, and ours. Tokenizers are stand-ins with the families'
-special tokens; Mistral's first one, of Llama 2's kind, is the real one that mistral-common ships.
+The templates are those that TRL ships, as their models' repositories have them, and ours. Tokenizers are stand-ins with
+the families' special tokens; Mistral's first one, of Llama 2's kind, is the real one that mistral-common ships.
 """
 
 from __future__ import annotations
@@ -40,12 +41,21 @@ QWEN = Vocabulary("", "<|endoftext|>", ("<|im_start|>", "<|im_end|>"))
 GEMMA = Vocabulary("<bos>", "<eos>", ("<start_of_turn>", "<end_of_turn>", "<|turn>", "<turn|>"))
 PHI = Vocabulary("<s>", "<|endoftext|>", ("<|user|>", "<|assistant|>", "<|system|>", "<|end|>"))
 DEEPSEEK = Vocabulary("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", ("<｜User｜>", "<｜Assistant｜>"))
-GLM = Vocabulary("", "<|endoftext|>", ("[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>"))
+GLM = Vocabulary(
+    "", "<|endoftext|>", ("[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>")
+)
 HARMONY = Vocabulary("", "<|return|>", ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|call|>"))
 COHERE = Vocabulary(
     "<BOS_TOKEN>",
     "<|END_OF_TURN_TOKEN|>",
-    ("<|START_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    (
+        "<|START_OF_TURN_TOKEN|>",
+        "<|USER_TOKEN|>",
+        "<|CHATBOT_TOKEN|>",
+        "<|SYSTEM_TOKEN|>",
+        "<|START_RESPONSE|>",
+        "<|END_RESPONSE|>",
+    ),
 )
 MISTRAL = Vocabulary("<s>", "</s>", ("[INST]", "[/INST]"))
 
@@ -135,7 +145,8 @@ def sentencepiece_folder() -> Path:
 
 
 def sentencepiece(template: str, spaces: str) -> ChatCodec:
-    """A codec of Mistral's first tokenizer. ``spaces`` says before what it puts one: every piece, the first, or as older files say it."""
+    """A codec of Mistral's first tokenizer.
+    ``spaces`` says before what it puts one: every piece, the first, or as older files say it."""
     from tokenizers import normalizers, pre_tokenizers
     from transformers import AutoTokenizer
 
@@ -195,7 +206,11 @@ def test_tokenizers_that_put_spaces_before_words_see_the_whole_text(name: str, s
     codec = sentencepiece(shipped(name), spaces)
     grown = conversation(codec)
     rendered = codec.tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Go."}, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "A door."}],
+        [
+            {"role": "user", "content": "Go."},
+            {"role": "assistant", "content": ANSWER},
+            {"role": "user", "content": "A door."},
+        ],
         tokenize=False,
         add_generation_prompt=True,
     )
@@ -212,7 +227,11 @@ def test_templates_that_come_with_agentr_mark_what_the_agent_said(name: str) -> 
     """TRL's ``assistant_only_loss`` trains on what is marked so."""
     vocabulary = {"gpt_oss": HARMONY, "gemma": GEMMA, "chatml": QWEN}.get(name, MISTRAL)
     tokenizer = byte_level(vocabulary, shipped(name))
-    said = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "On."}]
+    said = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": ANSWER},
+        {"role": "user", "content": "On."},
+    ]
     made = tokenizer.apply_chat_template(said, return_assistant_tokens_mask=True, return_dict=True)
     marked = [i for i, own in zip(made["input_ids"], made["assistant_masks"], strict=True) if own]
     assert tokenizer.decode(marked, skip_special_tokens=True).strip() == ANSWER
@@ -264,7 +283,9 @@ def test_a_template_that_trims_messages_is_said_to(family: str) -> None:
     """What is said is what the template does: the text of the ids that it would make against that of ours."""
     codec = codec_of(family)
     ours = codec.decode(codec.prompt([Message("user", " Go. \n")]), special=True)
-    theirs = codec.tokenizer.apply_chat_template([{"role": "user", "content": " Go. \n"}], tokenize=False, add_generation_prompt=True)
+    theirs = codec.tokenizer.apply_chat_template(
+        [{"role": "user", "content": " Go. \n"}], tokenize=False, add_generation_prompt=True
+    )
     assert " Go. \n" in ours and (TRIMS in codec.remarks()) is (ours != theirs)
 
 
@@ -308,7 +329,9 @@ def test_without_earlier_reasoning_prompts_are_those_that_the_template_renders_i
 def test_qwen_3_renders_the_same_of_turns_with_their_reasoning() -> None:
     codec, seen = codec_of("Qwen 3"), ["A door.", "A key."]
     said = DRAWN["Qwen 3"] + ANSWER
-    assert grown(codec, [drawn(codec, said)] * 2, seen).prompt(2) == codec._plain.raw(rendered(codec, [said, said], seen))
+    assert grown(codec, [drawn(codec, said)] * 2, seen).prompt(2) == codec._plain.raw(
+        rendered(codec, [said, said], seen)
+    )
 
 
 @pytest.mark.parametrize("family", DRAWN)
@@ -373,7 +396,10 @@ def test_what_happens_to_reasoning_is_said_with_the_key_that_decides_it() -> Non
         "the reasoning is trained on (build.train_on_reasoning)",
     ]
     (left_out, trained) = hybrid.remarks(keeps=False, trains=False)
-    assert "left out of earlier turns, as by the template (turns.keep_reasoning=false)" in left_out and "computed anew" in left_out
+    assert (
+        "left out of earlier turns, as by the template (turns.keep_reasoning=false)" in left_out
+        and "computed anew" in left_out
+    )
     assert trained == "the reasoning is not trained on (build.train_on_reasoning=false)"
     assert "in the rounds that say so (build.train_on_reasoning)" in hybrid.remarks(trains=None)[-1]
     assert none.remarks() == none.remarks(trains=None) == []

@@ -1,4 +1,5 @@
-"""Whatever an API sends is an answer, a refused prompt, a failure that is tried again, or an error of the run in the API's own words."""
+"""Whatever an API sends is an answer, a refused prompt, a failure that is tried again, or an error of the run in the
+API's own words."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ SAID = "Thought: I look.\nAction: look"
 
 def chat(content: Any = SAID, finish: Any = "stop", **more: Any) -> dict[str, Any]:
     message = {"role": "assistant", "content": content, **more}
-    return {"choices": [{"index": 0, "finish_reason": finish, "message": message}], "usage": {"prompt_tokens": 5, "completion_tokens": 5}}
+    return {
+        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 5},
+    }
 
 
 def call(name: str = "act", arguments: Any = '{"action": "look"}') -> dict[str, Any]:
@@ -40,11 +44,15 @@ def call(name: str = "act", arguments: Any = '{"action": "look"}') -> dict[str, 
 
 def policy_at(url: str, codec: ChatCodec = CODEC, timeout_s: float = 5.0, **api: Any) -> OpenAIPolicy:
     config = PolicyConfig(timeout_s=timeout_s, retries=1, openai=OpenAIConfig(base_url=f"{url}/v1", model="m", **api))
-    return OpenAIPolicy(config, codec, {"OPENAI_API_KEY": "sk-foreign-canary"}, backoff=Backoff(first_s=0.001, longest_s=0.002))
+    return OpenAIPolicy(
+        config, codec, {"OPENAI_API_KEY": "sk-foreign-canary"}, backoff=Backoff(first_s=0.001, longest_s=0.002)
+    )
 
 
 async def drawn(policy: OpenAIPolicy, n: int = 1, tools: bool = False) -> Any:
-    request = GenerateRequest((1, 2, 3), n, Sampling(max_tokens=32, seed=1), messages=(Message("user", "Go."),), tools=tools)
+    request = GenerateRequest(
+        (1, 2, 3), n, Sampling(max_tokens=32, seed=1), messages=(Message("user", "Go."),), tools=tools
+    )
     try:
         return await policy.generate(request)
     except (InfraError, PromptRefused, ConfigError) as error:
@@ -84,7 +92,9 @@ def test_whatever_is_sent_is_one_of_four_things(tools: bool) -> None:
         server = raw(lambda path, body: now[0])
         policy = policy_at(runner.run(server.__aenter__()), codec, timeout_s=2.0)
 
-        @settings(derandomize=True, deadline=None, max_examples=60, suppress_health_check=list(HealthCheck), database=None)
+        @settings(
+            derandomize=True, deadline=None, max_examples=60, suppress_health_check=list(HealthCheck), database=None
+        )
         @given(answers(valid))
         def check(reply: bytes) -> None:
             now[0], began = reply, time.monotonic()
@@ -109,12 +119,21 @@ def test_whatever_is_sent_is_one_of_four_things(tools: bool) -> None:
         (response(gzip.compress(b"{}")[:-9], 200, b"Content-Encoding: gzip"), "an answer"),
         (response(b"{}", length=99), "RemoteProtocolError"),
         (response(b'{"choices": null}'), "an answer without choices"),
-        (response(b'{"id": "x", "error": {"message": "the model is warming up", "code": 502}}'), "the model is warming up"),
+        (
+            response(b'{"id": "x", "error": {"message": "the model is warming up", "code": 502}}'),
+            "the model is warming up",
+        ),
         (response(b'{"error": "busy"}', 429), "HTTP 429: busy"),
         (response(json.dumps(chat("Nice \ud83d")).encode()), "no JSON of finite numbers and whole characters"),
-        (response(json.dumps(chat() | {"usage": float("nan")}).encode()), "no JSON of finite numbers and whole characters"),
+        (
+            response(json.dumps(chat() | {"usage": float("nan")}).encode()),
+            "no JSON of finite numbers and whole characters",
+        ),
         (response("é".encode("latin-1")), "no JSON of finite numbers and whole characters"),
-        (response(json.dumps(chat([{"type": "image_url", "image_url": {}}])).encode()), "a part of the type 'image_url', which is no text"),
+        (
+            response(json.dumps(chat([{"type": "image_url", "image_url": {}}])).encode()),
+            "a part of the type 'image_url', which is no text",
+        ),
         (response(json.dumps(chat(7)).encode()), "not a chat completion"),
     ],
 )
@@ -130,7 +149,9 @@ def test_an_api_that_hangs_costs_its_deadlines() -> None:
     assert "no answer within 0.2 s" in str(sent(HANG, timeout_s=0.2)) and time.monotonic() - began < 3.0
 
 
-@pytest.mark.parametrize("name", ["content_filter", "max_tokens", "MAX_TOKENS", "error", "length", "SAFETY", "something new"])
+@pytest.mark.parametrize(
+    "name", ["content_filter", "max_tokens", "MAX_TOKENS", "error", "length", "SAFETY", "something new"]
+)
 def test_a_turn_that_was_broken_off_is_not_closed(name: str) -> None:
     (completion,) = told(chat("Thought: I look wh", name))
     assert completion.finish is FinishReason.LENGTH and completion.token_ids == tuple(CODEC.begin("Thought: I look wh"))
@@ -144,7 +165,12 @@ def test_content_in_parts_is_joined_and_odd_counts_are_no_error() -> None:
         {"type": "text", "text": "Thought: I look.\n"},
         {"type": "text", "text": "Action: look"},
     ]
-    for usage in ({"prompt_tokens": "12.0", "completion_tokens": None}, {"prompt_tokens": -3, "completion_tokens": []}, [], "many"):
+    for usage in (
+        {"prompt_tokens": "12.0", "completion_tokens": None},
+        {"prompt_tokens": -3, "completion_tokens": []},
+        [],
+        "many",
+    ):
         (completion,) = told(chat(parts) | {"usage": usage})
         assert completion.text == SAID
 
@@ -155,33 +181,120 @@ def test_a_turn_far_longer_than_asked_for_is_cut_off() -> None:
     assert completion.text == CODEC.decode(completion.token_ids)
 
 
-#: As they were seen at vLLM (three versions), SGLang (two), llama.cpp, Anthropic, Gemini, Groq, TGI (two), OpenAI, Mistral, Cohere, xAI.
+#: As they were seen at vLLM (three versions), SGLang (two), llama.cpp, Anthropic, Gemini, Groq, TGI (two), OpenAI,
+#: Mistral, Cohere, xAI.
 TOO_LONG = [
-    (400, {"message": "This model's maximum context length is 8192 tokens. However, you requested 10159 tokens", "code": 400}),
-    (400, {"message": "The decoder prompt (length 10127) is longer than the maximum model length of 8192.", "code": 400}),
-    (400, {"error": {"message": "'max_tokens' or 'max_completion_tokens' is too large: 32. This model's maximum context length is 8192"}}),
+    (
+        400,
+        {
+            "message": "This model's maximum context length is 8192 tokens. However, you requested 10159 tokens",
+            "code": 400,
+        },
+    ),
+    (
+        400,
+        {"message": "The decoder prompt (length 10127) is longer than the maximum model length of 8192.", "code": 400},
+    ),
+    (
+        400,
+        {
+            "error": {
+                "message": (
+                    "'max_tokens' or 'max_completion_tokens' is too large: 32. This model's maximum context length is "
+                    "8192"
+                )
+            }
+        },
+    ),
     (400, {"error": {"message": "max_tokens must be at least 1, got -1935."}}),
     (400, {"message": "The input (10127 tokens) is longer than the model's context length (8192 tokens)."}),
     (400, {"message": "Input length (10127 tokens) exceeds the maximum allowed length (8186 tokens)."}),
-    (400, {"error": {"code": 400, "message": "the request exceeds the available context size", "type": "exceed_context_size_error"}}),
-    (500, {"error": {"code": 500, "message": "the request exceeds the available context size. try increasing the context size"}}),
-    (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 208310 tokens > 200000 maximum"}}),
+    (
+        400,
+        {
+            "error": {
+                "code": 400,
+                "message": "the request exceeds the available context size",
+                "type": "exceed_context_size_error",
+            }
+        },
+    ),
+    (
+        500,
+        {
+            "error": {
+                "code": 500,
+                "message": "the request exceeds the available context size. try increasing the context size",
+            }
+        },
+    ),
+    (
+        400,
+        {
+            "type": "error",
+            "error": {"type": "invalid_request_error", "message": "prompt is too long: 208310 tokens > 200000 maximum"},
+        },
+    ),
     (400, {"error": {"message": "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000"}}),
-    (400, [{"error": {"code": 400, "message": "The input token count (1048577) exceeds the maximum number of tokens allowed (1048576)."}}]),
-    (400, {"error": {"message": "Please reduce the length of the messages or completion.", "code": "context_length_exceeded"}}),
+    (
+        400,
+        [
+            {
+                "error": {
+                    "code": 400,
+                    "message": (
+                        "The input token count (1048577) exceeds the maximum number of tokens allowed (1048576)."
+                    ),
+                }
+            }
+        ],
+    ),
+    (
+        400,
+        {
+            "error": {
+                "message": "Please reduce the length of the messages or completion.",
+                "code": "context_length_exceeded",
+            }
+        },
+    ),
     (
         422,
-        {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 10127", "error_type": "validation"},
+        {
+            "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 10127",
+            "error_type": "validation",
+        },
     ),
-    (422, {"error": "Input validation error: `inputs` must have less than 4095 tokens. Given: 10127", "error_type": "validation"}),
-    (400, {"message": "Prompt contains 40960 tokens and 0 draft tokens, too large for model with 32768 maximum context length"}),
+    (
+        422,
+        {
+            "error": "Input validation error: `inputs` must have less than 4095 tokens. Given: 10127",
+            "error_type": "validation",
+        },
+    ),
+    (
+        400,
+        {
+            "message": (
+                "Prompt contains 40960 tokens and 0 draft tokens, too large for model with 32768 maximum context length"
+            )
+        },
+    ),
     (400, {"message": "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 10127"}),
     (400, {"error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens."}),
     (413, {"error": {"message": "Request Entity Too Large"}}),
 ]
 FILTERED = [
     (400, {"error": {"message": "The prompt triggered the content policy.", "code": "content_filter"}}),
-    (400, {"error": {"message": "The response was filtered due to Azure OpenAI's content management policy.", "code": "content_filter"}}),
+    (
+        400,
+        {
+            "error": {
+                "message": "The response was filtered due to Azure OpenAI's content management policy.",
+                "code": "content_filter",
+            }
+        },
+    ),
     (
         400,
         {
@@ -199,17 +312,41 @@ FILTERED = [
 FOR_GOOD = [
     (401, {"error": {"message": "Incorrect API key provided"}}, "Incorrect API key provided.*Check the key in KEY"),
     (403, {"error": {"message": "Your organization was flagged: access is closed"}}, "Check the key in KEY"),
-    (429, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}, "exceeded your current quota.*credit"),
+    (
+        429,
+        {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}},
+        "exceeded your current quota.*credit",
+    ),
     (402, {"error": {"message": "Insufficient Balance"}}, "Insufficient Balance.*credit"),
-    (400, {"error": {"message": "Your credit balance is too low to access the API"}}, "credit balance is too low.*credit"),
-    (404, {"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, "`m` does not exist.*base_url and model"),
+    (
+        400,
+        {"error": {"message": "Your credit balance is too low to access the API"}},
+        "credit balance is too low.*credit",
+    ),
+    (
+        404,
+        {"error": {"message": "The model `m` does not exist", "code": "model_not_found"}},
+        "`m` does not exist.*base_url and model",
+    ),
     (
         400,
         {"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model."}},
         "parameters",
     ),
-    (400, {"error": {"message": "max_tokens is too large: 99999. This model supports at most 16384 completion tokens"}}, "at most 16384"),
-    (400, {"message": "[{'loc': ('body', 'temperature'), 'msg': 'Input should be less than or equal to 2', 'input': 3.0}]"}, "temperature"),
+    (
+        400,
+        {"error": {"message": "max_tokens is too large: 99999. This model supports at most 16384 completion tokens"}},
+        "at most 16384",
+    ),
+    (
+        400,
+        {
+            "message": (
+                "[{'loc': ('body', 'temperature'), 'msg': 'Input should be less than or equal to 2', 'input': 3.0}]"
+            )
+        },
+        "temperature",
+    ),
     (200, {"error": {"message": "No such model", "code": 404}}, "No such model"),
 ]
 FOR_NOW = [
@@ -264,7 +401,10 @@ def test_parameters_are_called_as_the_model_knows_them_or_left_out() -> None:
             return await asked(url, n=3, parameters=named)
 
     assert len(asyncio.run(main())) == 3 and len(bodies) == 3, "an API without n is asked once for each"
-    assert set(bodies[0]) == {"model", "messages", "top_p", "max_completion_tokens"} and bodies[0]["max_completion_tokens"] == 32
+    assert (
+        set(bodies[0]) == {"model", "messages", "top_p", "max_completion_tokens"}
+        and bodies[0]["max_completion_tokens"] == 32
+    )
 
 
 def test_this_machine_itself_is_not_asked_by_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +414,9 @@ def test_this_machine_itself_is_not_asked_by_a_proxy(monkeypatch: pytest.MonkeyP
     assert [c.text for c in told(chat())] == [SAID]
 
 
-@pytest.mark.parametrize("case", [json.loads(line) for line in Path(__file__).parents[1].joinpath("inputs/api_answers.jsonl").open()])
+@pytest.mark.parametrize(
+    "case", [json.loads(line) for line in Path(__file__).parents[1].joinpath("inputs/api_answers.jsonl").open()]
+)
 def test_answers_that_were_reported(case: dict[str, Any]) -> None:
     got = told(case["body"], case["status"], codec=tooled("Qwen 2.5") if case["tools"] else CODEC, tools=case["tools"])
     right = {

@@ -81,9 +81,15 @@ def stub(server: Stub, monkeypatch) -> Stub:
     return server
 
 
-def good(body: dict[str, Any], *, text: str = "Action: look", finish: str = "stop", most: int = 99, usage: bool = True) -> Response:
+def good(
+    body: dict[str, Any], *, text: str = "Action: look", finish: str = "stop", most: int = 99, usage: bool = True
+) -> Response:
     choices = [{"index": i, "message": {"content": text}, "finish_reason": finish} for i in range(min(body["n"], most))]
-    counts = {"prompt_tokens": 100, "completion_tokens": 10 * len(choices), "prompt_tokens_details": {"cached_tokens": 64}}
+    counts = {
+        "prompt_tokens": 100,
+        "completion_tokens": 10 * len(choices),
+        "prompt_tokens_details": {"cached_tokens": 64},
+    }
     return JSONResponse({"choices": choices} | ({"usage": counts} if usage else {}))
 
 
@@ -92,7 +98,13 @@ def status(code: int, text: str = "no", **headers: str) -> Answer:
 
 
 def ask(
-    stub: Stub, *, calls: int = 1, n: int = 1, messages: tuple[Message, ...] = (Message("user", "Go."),), codec: Any = None, **options: Any
+    stub: Stub,
+    *,
+    calls: int = 1,
+    n: int = 1,
+    messages: tuple[Message, ...] = (Message("user", "Go."),),
+    codec: Any = None,
+    **options: Any,
 ):
     """Makes calls one after another on one policy; returns the last answer and the counters."""
     api = {k: options.pop(k) for k in list(options) if k in OpenAIConfig.__dataclass_fields__}
@@ -101,7 +113,9 @@ def ask(
 
     async def main():
         policy = OpenAIPolicy(config, codec or ChatCodec(tiny_tokenizer()), backoff=Backoff(first_s=0.01))
-        request = GenerateRequest((1, 2, 3), n, Sampling(max_tokens=32, seed=7), messages=messages, tools=codec is not None)
+        request = GenerateRequest(
+            (1, 2, 3), n, Sampling(max_tokens=32, seed=7), messages=messages, tools=codec is not None
+        )
         try:
             for _ in range(calls):
                 answer = await policy.generate(request)
@@ -120,7 +134,12 @@ def test_a_call_and_what_it_sends(stub):
     assert completions[0].token_ids == tuple(codec.turn("Action: look")) and completions[0].logprobs == ()
     assert stub.keys == ["Bearer secret"]
     assert stub.bodies[0]["messages"] == [{"role": "user", "content": "Go."}] and stub.bodies[0]["n"] == 2
-    assert (stats.cost.calls, stats.cost.completions, stats.cost.prompt_tokens, stats.cost.cached_tokens) == (1, 2, 100, 64)
+    assert (stats.cost.calls, stats.cost.completions, stats.cost.prompt_tokens, stats.cost.cached_tokens) == (
+        1,
+        2,
+        100,
+        64,
+    )
 
 
 def test_an_answer_that_was_cut_off_is_not_closed(stub):
@@ -139,7 +158,12 @@ def test_too_many_requests_then_well(stub):
 
 def test_a_pause_is_no_shorter_than_the_server_asked_for():
     backoff = Backoff(first_s=1.0, longest_s=4.0)
-    assert [pause_before_retry(TransientError("HTTP 500"), attempt, backoff) for attempt in range(4)] == [1.0, 2.0, 4.0, 4.0]
+    assert [pause_before_retry(TransientError("HTTP 500"), attempt, backoff) for attempt in range(4)] == [
+        1.0,
+        2.0,
+        4.0,
+        4.0,
+    ]
     assert pause_before_retry(TransientError("HTTP 429", "9.5"), 0, backoff) == 9.5
     assert pause_before_retry(TransientError("HTTP 429", "0.5"), 0, backoff) == 1.0
 
@@ -165,7 +189,10 @@ def test_failures_that_pass_are_retried(stub, bad):
 
 def test_failures_that_stay_are_named(stub):
     stub.answers = [status(500), lambda body: JSONResponse({"choices": []})]
-    with pytest.raises(InfraError, match=r"gave no completion: HTTP 500: no; an answer without choices: .*; an answer without choices: "):
+    with pytest.raises(
+        InfraError,
+        match=r"gave no completion: HTTP 500: no; an answer without choices: .*; an answer without choices: ",
+    ):
         ask(stub, retries=2)
     assert len(stub.bodies) == 3
 
@@ -195,14 +222,23 @@ def test_fewer_choices_than_asked_for(stub):
 
 def test_the_spending_cap_stops_the_next_call(stub):
     stub.answers = [good]  # 100 * 1000 / 1e6 = 0.1 each
-    with pytest.raises(BudgetExceeded, match=r"0\.2000 was spent at .*, the limit is 0\.15\. Raise policy\.openai\.max_cost"):
+    with pytest.raises(
+        BudgetExceeded, match=r"0\.2000 was spent at .*, the limit is 0\.15\. Raise policy\.openai\.max_cost"
+    ):
         ask(stub, calls=3, max_cost=0.15, prompt_price_per_mtok=1000.0)
     assert len(stub.bodies) == 2
 
 
 def test_calls_that_wait_do_not_start_once_the_cap_is_spent(stub):
     stub.answers, stub.hang_s = [good], 0.05  # 0.1 each
-    api = OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY", concurrency=1, max_cost=0.05, prompt_price_per_mtok=1000.0)
+    api = OpenAIConfig(
+        base_url=stub.url,
+        model="m",
+        api_key_env="TEST_API_KEY",
+        concurrency=1,
+        max_cost=0.05,
+        prompt_price_per_mtok=1000.0,
+    )
 
     async def main() -> list[Any]:
         policy = OpenAIPolicy(PolicyConfig(timeout_s=5.0, openai=api), ChatCodec(tiny_tokenizer()))
@@ -231,7 +267,9 @@ def test_a_begun_turn_is_not_repeated(stub):
 
 def test_calls_in_flight_are_bounded(stub):
     stub.answers, stub.hang_s = [good], 0.05
-    config = PolicyConfig(timeout_s=5.0, openai=OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY", concurrency=3))
+    config = PolicyConfig(
+        timeout_s=5.0, openai=OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY", concurrency=3)
+    )
 
     async def main():
         policy = OpenAIPolicy(config, ChatCodec(tiny_tokenizer()))
@@ -267,7 +305,10 @@ def test_configuration_that_cannot_work(stub, monkeypatch):
 
 
 def calling(*calls: tuple[str, str], content: str | None = None) -> Answer:
-    functions = [{"id": f"x{n}", "type": "function", "function": {"name": name, "arguments": text}} for n, (name, text) in enumerate(calls)]
+    functions = [
+        {"id": f"x{n}", "type": "function", "function": {"name": name, "arguments": text}}
+        for n, (name, text) in enumerate(calls)
+    ]
     message = {"content": content, "tool_calls": functions}
     return lambda body: JSONResponse({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
 
@@ -277,14 +318,22 @@ def test_a_call_of_a_tool_is_a_turn_in_the_local_models_dialect(stub, family):
     codec = tooled(family)
     stub.answers = [calling(("act", '{"action": "look"}'), content="I look.")]
     (completion,), _ = ask(stub, codec=codec)
-    assert completion.text == calls_of(codec).compose("I look.", "look") and calls_of(codec).parse(completion.text).action == "look"
+    assert (
+        completion.text == calls_of(codec).compose("I look.", "look")
+        and calls_of(codec).parse(completion.text).action == "look"
+    )
     assert completion.token_ids == tuple(codec.turn(completion.text)) and completion.finish is FinishReason.STOP
     assert stub.bodies[0]["tools"] == [schema(ACT)] and stub.bodies[0]["parallel_tool_calls"] is False
 
 
 def test_earlier_calls_are_sent_as_calls_and_what_came_back_as_the_tools(stub):
     codec = tooled("Qwen 2.5")
-    said = calls_of(codec).compose("I look.", "look"), "I forgot.", '<tool_call>{"name": "dance"}</tool_call>', "I think"
+    said = (
+        calls_of(codec).compose("I look.", "look"),
+        "I forgot.",
+        '<tool_call>{"name": "dance"}</tool_call>',
+        "I think",
+    )
     messages = [Message("user", "Go.")]
     for turn in said:
         messages += [Message("assistant", turn), Message("user", f"after {len(messages)}")]

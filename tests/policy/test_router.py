@@ -41,7 +41,10 @@ class FakeEngine:
                 raise StaleWeights(f"holds {self.checkpoint}, asked was {checkpoint}")
         finally:
             self.active -= 1
-        return [Completion(self.name, (1, 2), (0.0, 0.0), FinishReason.STOP, cached_tokens=3 * (i == 0)) for i in range(request.n)]
+        return [
+            Completion(self.name, (1, 2), (0.0, 0.0), FinishReason.STOP, cached_tokens=3 * (i == 0))
+            for i in range(request.n)
+        ]
 
     async def load(self, path: str) -> None:
         if self.sick:
@@ -62,11 +65,18 @@ def ask(affinity: str = "", n: int = 1) -> GenerateRequest:
     return GenerateRequest((1, 2, 3, 4), n, Sampling(), affinity)
 
 
-def make(count: int, *, cap: int = 0, timeout_s: float = 1.0, checkpoint: str = "v1", retries: int = 3) -> tuple[Router, list[FakeEngine]]:
+def make(
+    count: int, *, cap: int = 0, timeout_s: float = 1.0, checkpoint: str = "v1", retries: int = 3
+) -> tuple[Router, list[FakeEngine]]:
     engines = [FakeEngine(f"e{i}") for i in range(count)]
     config = PolicyConfig(timeout_s=timeout_s, retries=retries)
     return Router(
-        engines, config, checkpoint=checkpoint, cap=cap, backoff=Backoff(first_s=0.01, longest_s=0.32), probe_timeout_s=0.2
+        engines,
+        config,
+        checkpoint=checkpoint,
+        cap=cap,
+        backoff=Backoff(first_s=0.01, longest_s=0.32),
+        probe_timeout_s=0.2,
     ), engines
 
 
@@ -192,7 +202,9 @@ def test_the_error_names_what_was_waited_for():
         router, (engine,) = make(1, timeout_s=0.1)
         engine.fails = failing(99, lambda: InfraError("it died"))
         engine.sick = True
-        with pytest.raises(InfraError, match=r"waited 0\.1 s for an engine that is ready and has room \(e0: it died.*Before that: e0"):
+        with pytest.raises(
+            InfraError, match=r"waited 0\.1 s for an engine that is ready and has room \(e0: it died.*Before that: e0"
+        ):
             await router.generate(ask())
         await router.close()
 
@@ -344,7 +356,9 @@ def test_waiting_calls_are_served_in_their_order_and_each_is_woken_once(monkeypa
     async def main():
         router, engines = make(1, cap=1)
         looked, choose = [0], Dispatcher._choose
-        monkeypatch.setattr(Dispatcher, "_choose", lambda self, affinity: looked.__setitem__(0, looked[0] + 1) or choose(self, affinity))
+        monkeypatch.setattr(
+            Dispatcher, "_choose", lambda self, affinity: looked.__setitem__(0, looked[0] + 1) or choose(self, affinity)
+        )
         order: list[int] = []
 
         async def call(number: int) -> None:

@@ -46,7 +46,9 @@ class Recording:
         return True
 
 
-def test_an_engine_sleeps_and_wakes_with_the_weights_that_it_is_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_sleeps_and_wakes_with_the_weights_that_it_is_to_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     llm, asked = Recording(), []
     monkeypatch.setattr(vllm_engine, "build_llm", lambda *how: asked.append(how[-1]) or llm)
     monkeypatch.setattr(vllm_engine, "require_model", lambda folder, what: None)

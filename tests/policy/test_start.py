@@ -41,7 +41,10 @@ def test_an_api_has_no_engines_to_start() -> None:
 
 
 def test_counters_add_and_subtract() -> None:
-    answers = [Completion("a", (1, 2, 3), (), FinishReason.STOP, cached_tokens=2), Completion("b", (4,), (), FinishReason.LENGTH)]
+    answers = [
+        Completion("a", (1, 2, 3), (), FinishReason.STOP, cached_tokens=2),
+        Completion("b", (4,), (), FinishReason.LENGTH),
+    ]
     cost = cost_of(GenerateRequest((1, 2, 3, 4), 2, Sampling()), answers)
     assert cost == Cost(calls=1, completions=2, prompt_tokens=4, cached_tokens=2, completion_tokens=4)
     one, other = PolicyStats(cost, busy_s=1.5, spent=0.25), PolicyStats(Cost(calls=2), busy_s=0.5)

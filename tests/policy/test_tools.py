@@ -1,7 +1,7 @@
 """Tool calls in the templates of the families: turns, tools and answers as each template writes them, token by token.
 
-The templates are TRL's copies of the models' own, and one that writes what Mistral 7B 0.3's does. Marks of calls are special tokens of the
-tokenizers, as they are in the models'.
+The templates are TRL's copies of the models' own, and one that writes what Mistral 7B 0.3's does. Marks of calls are
+special tokens of the tokenizers, as they are in the models'.
 """
 
 from __future__ import annotations
@@ -20,20 +20,30 @@ from agentr.tasks.tools import ACT, schema
 from agentr.types import Message
 from tests.policy.test_families import LLAMA3, MISTRAL, QWEN, Vocabulary, byte_level, text_of
 
-#: Writes what the template of Mistral 7B 0.3 does: tools before the last of the user's messages, ids of nine characters.
+#: Writes what the template of Mistral 7B 0.3 does: tools before the last of the user's messages, ids of nine
+#: characters.
 MISTRAL_TOOLS = (
     "{{ bos_token }}{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}{% for m in messages %}"
     "{% if m['role'] == 'user' %}{% if tools and m == asked[-1] %}"
-    "{{ '[AVAILABLE_TOOLS] ' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{% endif %}{{ '[INST] ' + m['content'] + '[/INST]' }}"
-    "{% elif m['role'] == 'tool' %}{% if m['tool_call_id'] | length != 9 %}{{ raise_exception('ids have nine characters') }}{% endif %}"
-    "{{ '[TOOL_RESULTS] {\"content\": ' + m['content'] + ', \"call_id\": \"' + m['tool_call_id'] + '\"}[/TOOL_RESULTS]' }}"
-    "{% elif m['tool_calls'] %}{{ '[TOOL_CALLS] [' }}{% for c in m['tool_calls'] %}"
-    "{{ (c['function'] | tojson)[:-1] + ', \"id\": \"' + c['id'] + '\"}' }}{% endfor %}{{ ']' + eos_token }}"
-    "{% else %}{{ ' ' + m['content'] + eos_token }}{% endif %}{% endfor %}"
+    "{{ '[AVAILABLE_TOOLS] ' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{% endif %}{{ '[INST] ' + m['content'] + "
+    "'[/INST]' }}{% elif m['role'] == 'tool' %}{% if m['tool_call_id'] | length != 9 %}{{ raise_exception('ids have "
+    "nine characters') }}{% endif %}{{ '[TOOL_RESULTS] {\"content\": ' + m['content'] + ', \"call_id\": \"' + "
+    "m['tool_call_id'] + '\"}[/TOOL_RESULTS]' }}{% elif m['tool_calls'] %}{{ '[TOOL_CALLS] [' }}{% for c in "
+    "m['tool_calls'] %}{{ (c['function'] | tojson)[:-1] + ', \"id\": \"' + c['id'] + '\"}' }}{% endfor %}{{ ']' + "
+    "eos_token }}{% else %}{{ ' ' + m['content'] + eos_token }}{% endif %}{% endfor %}"
 )
-QWEN_TOOLS = Vocabulary("", "<|endoftext|>", (*QWEN.others, "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"))
+QWEN_TOOLS = Vocabulary(
+    "", "<|endoftext|>", (*QWEN.others, "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+)
 LLAMA_TOOLS = Vocabulary(LLAMA3.bos, LLAMA3.eos, (*LLAMA3.others, "<|python_tag|>", "<|eom_id|>"))
-MISTRAL_MARKS = (*MISTRAL.others, "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]")
+MISTRAL_MARKS = (
+    *MISTRAL.others,
+    "[TOOL_CALLS]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+)
 MISTRAL_VOCABULARY = Vocabulary("<s>", "</s>", MISTRAL_MARKS)
 
 #: Family: template, vocabulary, arguments, dialect, whether the template shows a thought before a call.
@@ -46,7 +56,13 @@ SPEAKERS: dict[str, tuple[str, Vocabulary, dict[str, Any], str, bool]] = {
     "Llama 3.1": ("llama3_1.jinja", LLAMA_TOOLS, {}, "llama", False),
     "Llama 3.2": ("llama3_2.jinja", LLAMA_TOOLS, {"date_string": "26 July 2025"}, "llama", False),
     "Mistral 7B 0.3": (MISTRAL_TOOLS, MISTRAL_VOCABULARY, {}, "mistral", False),
-    "Mistral Nemo": (MISTRAL_TOOLS.replace("[TOOL_CALLS] [", "[TOOL_CALLS]["), MISTRAL_VOCABULARY, {}, "mistral", False),
+    "Mistral Nemo": (
+        MISTRAL_TOOLS.replace("[TOOL_CALLS] [", "[TOOL_CALLS]["),
+        MISTRAL_VOCABULARY,
+        {},
+        "mistral",
+        False,
+    ),
 }
 TURNS = TurnsConfig(format=TurnFormat.tool_calls)
 ACTION, SEEN = 'say "é"\n<|im_end|> </tool_call>', 'You see "a door".\n</tool_response> <|eot_id|> [/TOOL_RESULTS]'
@@ -63,12 +79,18 @@ def calls_of(codec: ChatCodec) -> ToolCalls:
 
 
 def rendered(codec: ChatCodec, *messages: dict[str, Any], go_on: bool = True) -> str:
-    return codec.tokenizer.apply_chat_template(list(messages), tools=[schema(ACT)], tokenize=False, add_generation_prompt=go_on)
+    return codec.tokenizer.apply_chat_template(
+        list(messages), tools=[schema(ACT)], tokenize=False, add_generation_prompt=go_on
+    )
 
 
 def calling(content: str, action: str) -> dict[str, Any]:
     function = {"name": "act", "arguments": {"action": action}}
-    return {"role": "assistant", "content": content, "tool_calls": [{"id": "call00000", "type": "function", "function": function}]}
+    return {
+        "role": "assistant",
+        "content": content,
+        "tool_calls": [{"id": "call00000", "type": "function", "function": function}],
+    }
 
 
 def answering(content: str) -> dict[str, Any]:
@@ -84,7 +106,11 @@ def test_a_conversation_with_tools_is_what_the_template_renders_for(family: str)
     assert calls_of(codec).dialect.name == SPEAKERS[family][3]
     thought = "I look." if SPEAKERS[family][4] else ""
     turn = calls_of(codec).compose(thought, "look")
-    grown = [*codec.prompt([Message("user", "Go.")]), *codec.turn(turn), *codec.bridge("A door.", role=codec.answered_by(turn))]
+    grown = [
+        *codec.prompt([Message("user", "Go.")]),
+        *codec.turn(turn),
+        *codec.bridge("A door.", role=codec.answered_by(turn)),
+    ]
     text = rendered(codec, GO, calling(thought, "look"), answering("A door."))
     if family == "Qwen 3, not thinking":  # its template leaves the empty reasoning out of earlier turns; here it stays
         text = text.replace(calls_of(codec).compose(thought, "look"), f"<think>\n\n</think>\n\n{turn}")
@@ -125,7 +151,10 @@ def test_a_conversation_with_tools_is_read_back_from_its_ids_in(family: str) -> 
     ]
     ids = [*codec.prompt([Message("user", "Go.")]), *answers(codec, said, [True] * 5)[0]]
     passages = ConversationReader(codec).conversation(ids)
-    assert [(p.message.role, p.message.content.strip()) for p in passages] == [("user", "Go."), *((m.role, m.content) for m in said)]
+    assert [(p.message.role, p.message.content.strip()) for p in passages] == [
+        ("user", "Go."),
+        *((m.role, m.content) for m in said),
+    ]
     assert codec.prompt([p.message for p in passages][:5])[: len(ids) // 2] == ids[: len(ids) // 2]
 
 
@@ -133,7 +162,10 @@ def test_a_tag_before_a_call_is_seen_though_it_is_a_special_token() -> None:
     codec = tooled("Llama 3.1")
     drawn = codec._plain.raw('<|python_tag|>{"name": "act", "parameters": {"action": "look"}}<|eot_id|>')
     assert codec.tokenizer.decode(drawn, skip_special_tokens=True).startswith("{")
-    assert codec.decode(drawn).startswith("<|python_tag|>{") and calls_of(codec).parse(codec.decode(drawn)).action == "look"
+    assert (
+        codec.decode(drawn).startswith("<|python_tag|>{")
+        and calls_of(codec).parse(codec.decode(drawn)).action == "look"
+    )
 
 
 def test_without_tools_nothing_is_other_than_before() -> None:
@@ -161,16 +193,23 @@ def test_the_system_message_stands_before_the_tools() -> None:
 def test_a_template_without_a_place_for_tools_is_refused_with_the_fix() -> None:
     codec = ChatCodec(byte_level(QWEN, shipped("chatml")))
     with pytest.raises(
-        ModelError, match=r"writes no tool call in a way that agentr knows \(hermes, llama, mistral\).*model\.chat_template"
+        ModelError,
+        match=r"writes no tool call in a way that agentr knows \(hermes, llama, mistral\).*model\.chat_template",
     ):
         codec.offering([ACT], TURNS)
-    with pytest.raises(ModelError, match=r"no place for tools\. Set model\.chat_template to .*hermes.*or turns\.format=environment"):
+    with pytest.raises(
+        ModelError, match=r"no place for tools\. Set model\.chat_template to .*hermes.*or turns\.format=environment"
+    ):
         codec.offering([ACT], TurnsConfig(format=TurnFormat.tool_calls, dialect=Dialect.hermes))
 
 
 def test_a_template_without_the_role_tool_gets_answers_from_the_user() -> None:
-    template = shipped("hermes").replace("m['role'] == 'tool'", "m['role'] == 'tool' and raise_exception('no such role')")
-    codec = ChatCodec(byte_level(QWEN, template)).offering([ACT], TurnsConfig(format=TurnFormat.tool_calls, dialect=Dialect.hermes))
+    template = shipped("hermes").replace(
+        "m['role'] == 'tool'", "m['role'] == 'tool' and raise_exception('no such role')"
+    )
+    codec = ChatCodec(byte_level(QWEN, template)).offering(
+        [ACT], TurnsConfig(format=TurnFormat.tool_calls, dialect=Dialect.hermes)
+    )
     assert codec.answered_by(calls_of(codec).compose("", "look")) == "user"
     assert "<|im_start|>user\nA door." in codec.decode(
         codec.prompt([Message("user", "Go."), Message("assistant", "Hm."), Message("tool", "A door.")]), special=True
@@ -182,7 +221,9 @@ def test_marks_that_are_added_to_a_tokenizer_and_not_special_are_the_models_own_
     from tokenizers import AddedToken
 
     tokenizer = byte_level(QWEN, text_of("qwen3.jinja"))
-    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in ("<tool_call>", "</tool_call>")])
+    tokenizer.add_tokens(
+        [AddedToken(mark, special=False, normalized=False) for mark in ("<tool_call>", "</tool_call>")]
+    )
     codec = ChatCodec(tokenizer).offering([ACT], TURNS)
     ids = codec.turn(calls_of(codec).compose("I look.", ACTION))
     marks = [i for i in ids if tokenizer.convert_ids_to_tokens(i) in ("<tool_call>", "</tool_call>")]

@@ -13,7 +13,9 @@ from agentr.types import Completion, FinishReason, Message, Sampling
 
 def test_a_call_arrives_without_its_messages() -> None:
     sampling = Sampling(temperature=0.7, max_tokens=12, top_p=0.9, seed=2**63 - 1, stop=("\n\n", "Observation:"))
-    sent = GenerateRequest((1, 0, 151_935), 3, sampling, affinity="tree 1", messages=(Message("user", "hello"),), reuse_prefix=False)
+    sent = GenerateRequest(
+        (1, 0, 151_935), 3, sampling, affinity="tree 1", messages=(Message("user", "hello"),), reuse_prefix=False
+    )
     got, checkpoint = unpack_call(pack_call(sent, "/runs/a/checkpoint"))
     assert checkpoint == "/runs/a/checkpoint"
     assert got == GenerateRequest((1, 0, 151_935), 3, sampling, affinity="tree 1", reuse_prefix=False)

@@ -56,7 +56,9 @@ def root(tmp_path: Path) -> Path:
             forest.seal()
             (tree,) = forest
             rows = rollout_rows(
-                group_of(tree), [Reward(e.earned, {"outcome": e.earned}) for e in group_of(tree).episodes], AdvantageConfig()
+                group_of(tree),
+                [Reward(e.earned, {"outcome": e.earned}) for e in group_of(tree).episodes],
+                AdvantageConfig(),
             )
             write_dataset(here / "dataset", rows, len(tree.prompt_ids) + 3)
             append_line(folder / "steps.jsonl", {"step": step, "success": 0.5, "rewards": {"outcome": 0.5}, **LINE})
@@ -80,7 +82,11 @@ def test_steps_are_read_one_by_one_and_all_together(root: Path) -> None:
     assert rollouts.keys() == ["000001/door", "000002/door"]
     assert [tree.policy for tree in rollouts] == [f"{TRAIN}@0", f"{TRAIN}@1"]
     assert rollouts["000002/door"] == rollouts.steps[2].trees["door"] != rollouts["000001/door"]
-    assert rollouts.table(["key", "successes"]).to_pydict() == {"key": ["door", "door"], "successes": [1, 1], "step": [1, 2]}
+    assert rollouts.table(["key", "successes"]).to_pydict() == {
+        "key": ["door", "door"],
+        "successes": [1, 1],
+        "step": [1, 2],
+    }
     curve = rollouts.curve().to_pydict()
     assert curve["step"] == [1, 2] and curve["reward/outcome"] == [0.5, 0.5] and curve["silent_groups"] == [3, 3]
     for key in ("door", "000003/door", "x/door"):
@@ -152,6 +158,8 @@ def test_what_rollouts_share_is_counted(root: Path) -> None:
     (arm,) = summarise(agentr.open(root)).arms
     assert arm.sharing == Sharing(turns=12, drawn=8, carried_out=10, tokens=8, drawn_tokens=6, computed=1.0)
     for tokens, computed in ((100.0, 40.0), (300.0, 160.0)):
-        append_line(root / TRAIN / "metrics.jsonl", {"step": 1, "loss": 0.0, "row_tokens": tokens, "computed_tokens": computed})
+        append_line(
+            root / TRAIN / "metrics.jsonl", {"step": 1, "loss": 0.0, "row_tokens": tokens, "computed_tokens": computed}
+        )
     (arm,) = summarise(agentr.open(root)).arms
     assert arm.sharing is not None and arm.sharing.computed == 0.5

@@ -51,8 +51,14 @@ def test_rounds_and_stages(run: Run) -> None:
     assert run.rounds[-1].number == 1 and len(run.rounds) == 2
     assert list(run.rounds[1].exploration()) == ["collect", "revise"]
     assert [policy.name for policy in run.policies()] == ["rounds/01/train"]
-    assert [(policy.arm, policy.title) for policy in run.policies(base=True)] == [("base", "base model"), ("rounds/01", "round 1")]
-    assert run.policy("rounds/01") == run.policy("rounds/01/train") == run.policies()[0] and run.policy("base").path == run.model
+    assert [(policy.arm, policy.title) for policy in run.policies(base=True)] == [
+        ("base", "base model"),
+        ("rounds/01", "round 1"),
+    ]
+    assert (
+        run.policy("rounds/01") == run.policy("rounds/01/train") == run.policies()[0]
+        and run.policy("base").path == run.model
+    )
     with pytest.raises(DataError, match="no policy 'rounds/02'") as error:
         run.policy("rounds/02")
     assert error.value.hint == "There are base, rounds/01." and run.search == {}
@@ -107,7 +113,9 @@ def test_the_round_that_is_meant_where_none_is_named_is_the_best_or_the_last(tmp
         (tmp_path / "run/best.json").write_text(text)
         assert found("dataset") == "round 2", "what the file says is no round that is there"
     (tmp_path / "run/best.json").write_text('{"round": "rounds/01"}')
-    assert (found("dataset"), found("demonstrations")) == ("round 1", "warm start"), "the best, where it has what is asked for"
+    assert (found("dataset"), found("demonstrations")) == ("round 1", "warm start"), (
+        "the best, where it has what is asked for"
+    )
     with pytest.raises(DataError, match=r"no round with what is asked for yet.*agentr status"):
         found("train")
 
@@ -115,7 +123,14 @@ def test_the_round_that_is_meant_where_none_is_named_is_the_best_or_the_last(tmp
 def test_trees_are_listed_by_columns_and_read_by_key_or_task(run: Run) -> None:
     collect = run.rounds[1].collect
     table = collect.table(["key", "turns", "successes", "best", "mean", "revisions"]).to_pylist()
-    assert table[0] == {"key": "door", "turns": 8, "successes": 2, "best": 1.0, "mean": pytest.approx(2.2 / 4), "revisions": 2}
+    assert table[0] == {
+        "key": "door",
+        "turns": 8,
+        "successes": 2,
+        "best": 1.0,
+        "mean": pytest.approx(2.2 / 4),
+        "revisions": 2,
+    }
     assert collect.table().column_names == list(COLUMNS) == list(MEANING)
     assert to_json(collect["door"]) == to_json(door()) and collect["t1"].stage == "rounds/01/collect"
     assert [tree.task.key for tree in collect] == collect.keys() == ["door", "t1"]
@@ -144,7 +159,10 @@ def test_a_pair_names_both_sides(tmp_path: Path) -> None:
     dataset(round_)
     round_.experiment.store.close()
     trace = agentr.open(tmp_path).rounds[1].dataset.rows.trace(0)
-    assert (trace.chosen.stage, trace.rejected and trace.rejected.stage) == (arm_of(0).stage("demonstrations"), "rounds/01/collect")
+    assert (trace.chosen.stage, trace.rejected and trace.rejected.stage) == (
+        arm_of(0).stage("demonstrations"),
+        "rounds/01/collect",
+    )
     assert [node and node.action for node in trace.chosen.nodes] == ["take", "unlock"]
     uses = agentr.open(tmp_path).rounds[1].collect.trace("door", 1)
     assert [(use.side, use.index) for use in uses] == [("rejected", 0)]
@@ -228,20 +246,28 @@ def test_readers_never_stand_in_the_way_of_a_driver(run: Run) -> None:
         watcher.wait()
 
 
-def test_the_readmes_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readmes_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text()
     (example,) = [block.split("```")[0] for block in text.split("```python\n")[1:] if "agentr.open" in block]
     trees = [door() for _ in range(20)]
     for number, tree in enumerate(trees):
         tree.task = Task("toy", f"door {number}", "train")
     round_ = round_of(tmp_path / "runs/demo", AGENT_R, number=2, collect=trees, revise=trees)
-    round_.experiment.store.stages.run("rounds/01/train", TrainSummary, lambda folder: TrainSummary(checkpoint="rounds/01/train/model"))
+    round_.experiment.store.stages.run(
+        "rounds/01/train", TrainSummary, lambda folder: TrainSummary(checkpoint="rounds/01/train/model")
+    )
     dataset(round_)
     round_.experiment.store.close()
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "README.md", "exec"), {})
     said = capsys.readouterr().out
-    assert "Policy(name='rounds/01/train'" in said and "rounds/02/revise door~20~" in said and "Use(dataset='rounds/02/dataset'" in said
+    assert (
+        "Policy(name='rounds/01/train'" in said
+        and "rounds/02/revise door~20~" in said
+        and "Use(dataset='rounds/02/dataset'" in said
+    )
 
 
 def test_the_page_names_every_file_and_column(run: Run) -> None:

@@ -27,7 +27,9 @@ from agentr.types import Outcome
 from tests.trees import add, child, new_tree, tree_of
 
 
-def episodes(calls: Sequence[int], tokens: Sequence[int], earned: Sequence[float] = (), malformed: Sequence[int] = ()) -> Group:
+def episodes(
+    calls: Sequence[int], tokens: Sequence[int], earned: Sequence[float] = (), malformed: Sequence[int] = ()
+) -> Group:
     """Episodes with so many calls and generated tokens; each ends with an answer, which is no call."""
     tree = new_tree()
     for index, (made, length) in enumerate(zip(calls, tokens, strict=True)):
@@ -46,7 +48,9 @@ def test_et_agent_section_3_3_unit_vector_of_the_released_code() -> None:
     """sigma = 0.1, T = [1, 3, 2], L = [100, 200, 150]: the first earns 1.0500 x 1.0612 = 1.1142."""
     group = episodes([1, 3, 2], [100, 200, 150])
     first, second, third = make(RewardConfig("et_agent", options={"sigma_tool": 0.1, "sigma_len": 0.1}))(group)
-    assert first.parts["f_tool"] == pytest.approx(1.0500, abs=5e-5) and first.parts["f_len"] == pytest.approx(1.0612, abs=5e-5)
+    assert first.parts["f_tool"] == pytest.approx(1.0500, abs=5e-5) and first.parts["f_len"] == pytest.approx(
+        1.0612, abs=5e-5
+    )
     assert first.total == pytest.approx(1.1142, abs=1e-4)
     assert third.parts["f_tool"] == third.parts["f_len"] == 1.0 and second.total < third.total < first.total
     by_two = make(RewardConfig("et_agent", options={"scale": 1.0}))(group)
@@ -61,7 +65,11 @@ def test_et_agent_sigma_falls_by_round_and_within_one() -> None:
         return score(Group(group.episodes, **where))[0].parts["f_tool"]
 
     at = [f_tool(), f_tool(progress=0.5), f_tool(progress=1.0)]
-    assert at[0] == pytest.approx(2 / (1 + math.exp(-0.4))) and at[1] == pytest.approx(2 / (1 + math.exp(-0.2))) and at[2] == 1.0
+    assert (
+        at[0] == pytest.approx(2 / (1 + math.exp(-0.4)))
+        and at[1] == pytest.approx(2 / (1 + math.exp(-0.2)))
+        and at[2] == 1.0
+    )
     assert f_tool(round_=2) == at[1] and f_tool(round_=5) == at[1]
 
 
@@ -75,7 +83,11 @@ def test_et_agent_length_is_without_observations_unless_the_released_way_is_aske
 def test_et_agent_wrong_or_malformed() -> None:
     group = episodes([1, 1, 1], [10, 10, 10], earned=[1.0, 0.0, 1.0], malformed=[0, 0, 1])
     right, wrong, malformed = make(RewardConfig("et_agent"))(group)
-    assert right.total > 0.9 and wrong.total == 0.0 and malformed.total == pytest.approx(malformed.parts["f_tool"] - 1.0, abs=0.1)
+    assert (
+        right.total > 0.9
+        and wrong.total == 0.0
+        and malformed.total == pytest.approx(malformed.parts["f_tool"] - 1.0, abs=0.1)
+    )
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -94,7 +106,8 @@ def test_options_that_make_no_sense_are_problems_of_the_configuration(options: d
 
 
 def test_arpo_section_3_4() -> None:
-    """-1 for what is malformed or has no answer; a right answer earns 0.1 more if both tools were called, a wrong one nothing."""
+    """-1 for what is malformed or has no answer; a right answer earns 0.1 more if both tools were called, a wrong one
+    nothing."""
     both, one = ("search: a", "python: 1"), ("search: a", "search: b")
 
     def reward(*actions: str, earned: float = 1.0, malformed: bool = False) -> float:
@@ -105,7 +118,9 @@ def test_arpo_section_3_4() -> None:
         return make(RewardConfig("arpo"))(group_of(tree, "answer:"))[0].total
 
     assert reward(*both, "answer: x") == pytest.approx(1.1) and reward(*one, "answer: x") == 1.0
-    assert reward(*both, "answer: x", earned=0.4) == pytest.approx(0.5) and reward(*both, "answer: x", earned=0.0) == 0.0
+    assert (
+        reward(*both, "answer: x", earned=0.4) == pytest.approx(0.5) and reward(*both, "answer: x", earned=0.0) == 0.0
+    )
     assert reward(*both, "answer: x", malformed=True) == reward(*both, "search: c", earned=0.0) == -1.0
     with pytest.raises(ConfigError, match="must be a list"):
         make(RewardConfig("arpo", options={"tools": "search:"}))
@@ -157,7 +172,9 @@ def test_every_reward_is_finite_and_does_not_depend_on_the_order(name: str) -> N
     generator = random.Random(name)
     for size in (0, 1, 2, 7):
         calls = [generator.randrange(4) for _ in range(size)]
-        group = episodes(calls, [generator.randrange(1, 60) for _ in calls], [generator.choice([0.0, 0.4, 1.0]) for _ in calls])
+        group = episodes(
+            calls, [generator.randrange(1, 60) for _ in calls], [generator.choice([0.0, 0.4, 1.0]) for _ in calls]
+        )
         rewards = Rewards.of([RewardConfig(name)])
         order = generator.sample(range(size), size)
         shuffled = rewards(Group([group.episodes[i] for i in order]))
@@ -289,7 +306,9 @@ def test_partial_scores_of_failures_still_teach_and_prices_do_not() -> None:
 
 
 PRICES = st.floats(0, 1e6)
-EPISODES = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 400), st.sampled_from([0.0, 0.25, 0.9, 1.0])), min_size=2, max_size=8)
+EPISODES = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(1, 400), st.sampled_from([0.0, 0.25, 0.9, 1.0])), min_size=2, max_size=8
+)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -300,7 +319,9 @@ def test_no_failure_ranks_above_a_success_whatever_the_prices(
     """And successes stand in the order of what they cost, and failures in that of what they earned."""
     group = episodes([c for c, _, _ in made], [t for _, t, _ in made], [e for _, _, e in made])
     totals = priced(group, Gate.outcome, token=token, call=call, weight=weight)
-    won, lost = ([(e, t) for e, t in zip(group.episodes, totals, strict=True) if e.succeeded is s] for s in (True, False))
+    won, lost = (
+        [(e, t) for e, t in zip(group.episodes, totals, strict=True) if e.succeeded is s] for s in (True, False)
+    )
     assert max((t for _, t in lost), default=-math.inf) < min((t for _, t in won), default=math.inf)
     assert [t for _, t in lost] == [e.earned for e, _ in lost]
     if not won and len({e.earned for e, _ in lost}) == 1:
@@ -317,9 +338,14 @@ def test_no_failure_ranks_above_a_success_whatever_the_prices(
     name=st.sampled_from(["et_agent", "arpo", "length", f"{__name__}:Discount"]),
     malformed=st.lists(st.booleans(), min_size=8, max_size=8),
 )
-def test_the_gate_holds_for_every_reward_that_shapes(made: list[tuple[int, int, float]], name: str, malformed: list[bool]) -> None:
-    group = episodes([c for c, _, _ in made], [t for _, t, _ in made], [e for _, _, e in made], list(map(int, malformed)))
-    config = RewardConfig(name)  # asked in this process, as agentr's own are: another one would be started for each example
+def test_the_gate_holds_for_every_reward_that_shapes(
+    made: list[tuple[int, int, float]], name: str, malformed: list[bool]
+) -> None:
+    group = episodes(
+        [c for c, _, _ in made], [t for _, t, _ in made], [e for _, _, e in made], list(map(int, malformed))
+    )
+    # asked in this process, as agentr's own are: another one would be started for each example
+    config = RewardConfig(name)
     totals = [reward.total for reward in Rewards((config,), (make(config),))(group)]
     won, lost = ([t for e, t in zip(group.episodes, totals, strict=True) if e.succeeded is s] for s in (True, False))
     shaped = any(reward.shaping for reward in make(RewardConfig(name))(group))
@@ -347,4 +373,6 @@ def test_an_episode_without_an_answer_is_not_well_formed() -> None:
     add(tree, 0, child("answer: wrong", 0.0, Outcome.FAILURE))
     for name in ("et_agent", "arpo"):
         assert [r.total for r in make(RewardConfig(name))(group_of(tree, "answer:"))] == [-1.0, -1.0, -1.0, 0.0]
-    assert [r.total for r in make(RewardConfig("et_agent"))(group_of(tree))] == [0.0] * 4, "where no action is an answer, none is missing"
+    assert [r.total for r in make(RewardConfig("et_agent"))(group_of(tree))] == [0.0] * 4, (
+        "where no action is an answer, none is missing"
+    )

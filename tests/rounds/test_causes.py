@@ -1,4 +1,5 @@
-"""Each cause is provoked, with real parts where they can be had, and named: with its kind, what was seen, and the setting to change."""
+"""Each cause is provoked, with real parts where they can be had, and named: with its kind, what was seen, and the
+setting to change."""
 
 from __future__ import annotations
 
@@ -123,7 +124,11 @@ def test_an_engine_that_cannot_be_placed(ray_session: None) -> None:
     grows = Places.of(load(None, ["policy.device=gpu", "trainer.use_gpu=false", "cluster.wait_s=60"]))
     with engine(num_gpus=1) as engines:
         eventually(
-            lambda: one(check_engines(engines, fixed), CauseKind.unschedulable, r"rollout-0 cannot be placed \(its actor is PENDING_CREA")
+            lambda: one(
+                check_engines(engines, fixed),
+                CauseKind.unschedulable,
+                r"rollout-0 cannot be placed \(its actor is PENDING_CREA",
+            )
         )
         one(check_engines(engines, fixed), CauseKind.unschedulable, r"engine wants .*1 GPUs.*\)\. .*policy\.engines")
         one(
@@ -139,17 +144,27 @@ def test_an_engine_that_starts_that_died_and_that_is_ill(ray_session: None, tmp_
 
     with engine(None, 600.0) as engines:
         eventually(
-            lambda: one(check_engines(engines, PLACES), CauseKind.engine_starting, r"rollout-0 is being started \(its process \d+ on")
+            lambda: one(
+                check_engines(engines, PLACES),
+                CauseKind.engine_starting,
+                r"rollout-0 is being started \(its process \d+ on",
+            )
         )
     with engine(EngineHealth(checkpoint="m")) as engines:
         eventually(lambda: none(check_engines(engines, PLACES)))
         ray.kill(engines["rollout-0"])
-        eventually(lambda: one(check_engines(engines, PLACES), CauseKind.engine_dead, r"rollout-0 is dead and stays so"))
+        eventually(
+            lambda: one(check_engines(engines, PLACES), CauseKind.engine_dead, r"rollout-0 is dead and stays so")
+        )
     with engine(EngineHealth(checkpoint="m"), 0.0, str(tmp_path), max_restarts=3) as engines:
         pid = ray.get(engines["rollout-0"].pid.remote())
         os.kill(pid, signal.SIGKILL)
         eventually(
-            lambda: one(check_engines(engines, PLACES), CauseKind.engine_dead, r"died and is being started again .*cluster\.actor_restarts")
+            lambda: one(
+                check_engines(engines, PLACES),
+                CauseKind.engine_dead,
+                r"died and is being started again .*cluster\.actor_restarts",
+            )
         )
     with engine(None) as engines:
         wanted = r"rollout-0 is not well \(.*the engine's stepping thread died"
@@ -168,7 +183,11 @@ def test_an_engine_that_is_stuck(ray_session: None) -> None:
         pid = ray.get(engines["rollout-0"].pid.remote())
         os.kill(pid, signal.SIGSTOP)
         try:
-            one(check_engines(engines, PLACES), CauseKind.engine_stuck, r"does not say how it is within 10 s\)\. policy\.timeout_s")
+            one(
+                check_engines(engines, PLACES),
+                CauseKind.engine_stuck,
+                r"does not say how it is within 10 s\)\. policy\.timeout_s",
+            )
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -180,7 +199,9 @@ def test_a_cache_that_is_too_small_is_said_from_an_engines_health(ray_session: N
 
     with engine(EngineHealth(checkpoint="m", running=9, waiting=4, preempted=12, cache_used=0.98)) as engines:
         ray.get(engines["rollout-0"].pid.remote())
-        wanted = r"98 % are in use, 4 of 9 sequences wait for room and were thrown out 12 times\)\. .*policy\.kv_cache_gib"
+        wanted = (
+            r"98 % are in use, 4 of 9 sequences wait for room and were thrown out 12 times\)\. .*policy\.kv_cache_gib"
+        )
         one(check_engines(engines, PLACES), CauseKind.cache_thrash, wanted)
     with engine(EngineHealth(checkpoint="m", running=9, waiting=4, cache_used=0.5)) as engines:
         ray.get(engines["rollout-0"].pid.remote())
@@ -226,14 +247,25 @@ def test_an_api_that_refuses(monkeypatch: pytest.MonkeyPatch, status: int, wante
     monkeypatch.setenv("TEST_API_KEY", "x")
     with serving(status or 500) as url:
         config = load(
-            None, ["policy.backend=openai", "policy.openai.model=m", "policy.openai.api_key_env=TEST_API_KEY", "policy.retries=2"]
+            None,
+            [
+                "policy.backend=openai",
+                "policy.openai.model=m",
+                "policy.openai.api_key_env=TEST_API_KEY",
+                "policy.retries=2",
+            ],
         )
         config.policy.openai.base_url = url if status else "http://127.0.0.1:9/v1"
         policy = OpenAIPolicy(config.policy, ChatCodec(tiny_tokenizer()), backoff=Backoff(first_s=0.01))
         assert not list(check_problems(policy.problems(), config.policy))
         with pytest.raises(InfraError):
-            asyncio.run(policy.generate(GenerateRequest((1,), 1, Sampling(max_tokens=4), messages=(Message("user", "go"),))))
-        words = rf"refuses the policy's calls \({wanted}.*, 3 times in a row\)\. Check policy\.openai\.base_url, .*TEST_API_KEY"
+            asyncio.run(
+                policy.generate(GenerateRequest((1,), 1, Sampling(max_tokens=4), messages=(Message("user", "go"),)))
+            )
+        words = (
+            rf"refuses the policy's calls \({wanted}.*, 3 times in a row\)\. Check policy\.openai\.base_url, "
+            r".*TEST_API_KEY"
+        )
         one(check_problems(policy.problems(), config.policy), CauseKind.api_refusing, words)
 
 
@@ -244,7 +276,9 @@ def test_an_api_that_refuses_the_key_ends_the_run_at_once(monkeypatch: pytest.Mo
         config.openai.model, config.openai.base_url, config.openai.api_key_env = "m", url, "TEST_API_KEY"
         policy = OpenAIPolicy(config, ChatCodec(tiny_tokenizer()))
         with pytest.raises(ConfigError, match=r"HTTP 401.*Check the key in TEST_API_KEY"):
-            asyncio.run(policy.generate(GenerateRequest((1,), 1, Sampling(max_tokens=4), messages=(Message("user", "go"),))))
+            asyncio.run(
+                policy.generate(GenerateRequest((1,), 1, Sampling(max_tokens=4), messages=(Message("user", "go"),)))
+            )
 
 
 # environment servers --------------------------------------------------------------------------------------------------
@@ -261,14 +295,22 @@ def test_servers_that_hang_and_that_are_dead(ray_session: None, tmp_path: Path) 
         assert not list(check_servers(servers))
         pid = ray.get(actor.status.remote()).pid
         os.kill(pid, signal.SIGSTOP)
-        one(check_servers(servers), CauseKind.server_hung, r"environment server 0 hangs \(http://.*/health does not answer within 10 s\)")
+        one(
+            check_servers(servers),
+            CauseKind.server_hung,
+            r"environment server 0 hangs \(http://.*/health does not answer within 10 s\)",
+        )
         os.kill(pid, signal.SIGKILL)
         wanted = r"environment server 0 is being started again \(the process ended with status -9\)"
         eventually(lambda: one(check_servers(servers), CauseKind.server_dead, wanted))
     finally:
         ray.kill(actor)
     eventually(
-        lambda: one(check_servers(servers), CauseKind.server_dead, r"the supervisor of environment server 0 does not answer \(ActorDied")
+        lambda: one(
+            check_servers(servers),
+            CauseKind.server_dead,
+            r"the supervisor of environment server 0 does not answer \(ActorDied",
+        )
     )
 
 
@@ -291,13 +333,20 @@ def test_a_server_that_is_full() -> None:
         codes = [httpx.post(f"{url}/v1/open", json={"task": task}, timeout=60).status_code for _ in range(2)]
         assert codes == [200, 200] and not list(check_servers(None, url)), "it holds what it may"
         assert httpx.post(f"{url}/v1/open", json={"task": task}, timeout=60).status_code == 429
-        wanted = r"is full \(2 of 2 sessions are open, and it refused one \d+ s ago\)\. Raise env\.servers, or lower collect\.in_flight"
+        wanted = (
+            r"is full \(2 of 2 sessions are open, and it refused one \d+ s ago\)\. Raise env\.servers, or lower "
+            r"collect\.in_flight"
+        )
         one(check_servers(None, url), CauseKind.server_full, wanted)
 
 
 def test_a_server_that_is_slow_that_has_no_free_thread_and_that_is_gone() -> None:
     with serving(200, pause_s=4.0) as url:
-        one(check_servers(None, url), CauseKind.server_overloaded, r"is overloaded \(.*/health took 4\.\d s\)\. Raise env\.servers")
+        one(
+            check_servers(None, url),
+            CauseKind.server_overloaded,
+            r"is overloaded \(.*/health took 4\.\d s\)\. Raise env\.servers",
+        )
     with serving(503) as url:
         one(check_servers(None, url), CauseKind.server_hung, r"hangs \(503\)")
     one(check_servers(None, url), CauseKind.server_dead, r"is dead \(.*/health: ConnectError")
@@ -308,14 +357,24 @@ def test_a_server_that_is_slow_that_has_no_free_thread_and_that_is_gone() -> Non
 
 def test_a_node_that_is_lost() -> None:
     head, env = ClusterNode("a", "10.0.0.1", {}, 1, 0), ClusterNode("b", "10.0.0.2", {"agentr-role": "env"}, 1, 0)
-    one(check_nodes([head, env], [head]), CauseKind.node_lost, r"lost: the node 10\.0\.0\.2 \(env\) \(1 of 2 nodes are alive\)")
-    one(check_nodes([head], []), CauseKind.node_lost, r"lost: the node 10\.0\.0\.1 \(0 of 1 nodes are alive\)\. None is left: end this run")
+    one(
+        check_nodes([head, env], [head]),
+        CauseKind.node_lost,
+        r"lost: the node 10\.0\.0\.2 \(env\) \(1 of 2 nodes are alive\)",
+    )
+    one(
+        check_nodes([head], []),
+        CauseKind.node_lost,
+        r"lost: the node 10\.0\.0\.1 \(0 of 1 nodes are alive\)\. None is left: end this run",
+    )
     assert not list(check_nodes([head], [head, env]))
 
 
 @pytest.mark.cluster
 def test_a_run_directory_on_a_full_disk(ray_session: None, tmp_path: Path) -> None:
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(tmp_path)], capture_output=True, text=True
+    )
     if done.returncode:
         pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
     try:
@@ -336,7 +395,8 @@ def test_a_run_directory_on_a_full_disk(ray_session: None, tmp_path: Path) -> No
 def test_a_stage_without_a_row(tmp_path: Path) -> None:
     place = Provenance("t", (), "trajectory")
     with pytest.raises(
-        NoRows, match=r"gave no row to train on: 2 x the rewards are equal\. .*warm_start\.train.*method\.\*.*collect\.tasks"
+        NoRows,
+        match=r"gave no row to train on: 2 x the rewards are equal\. .*warm_start\.train.*method\.\*.*collect\.tasks",
     ) as error:
         write_dataset(tmp_path / "a", [Dropped(place, "the rewards are equal")] * 2, 100)
     assert CauseKind(error.value.kind) is CauseKind.no_rows
@@ -368,14 +428,18 @@ def test_a_rank_that_does_not_step_is_named_with_its_stack(ray_session: None, tm
     job = TrainJob(tmp_path / "rows", tiny_model(tmp_path / "model"), tmp_path / "out", config, trainer, watch_s=2.0)
     training = AwaitedTraining(job, "the last step was 7 of 4000")
     one(
-        check_training(training, PLACES), CauseKind.rank_stuck, r"the trainer does not step .*trainer\.start_timeout_s and train\.log_every"
+        check_training(training, PLACES),
+        CauseKind.rank_stuck,
+        r"the trainer does not step .*trainer\.start_timeout_s and train\.log_every",
     )
     running = Beside(lambda: train(job))
     pids: list[int] = []
 
     def stepped() -> None:
         assert running.ended() or len(job.read_metrics()) > 3
-        pids[:] = [int(re.findall(r"pid (\d+) ready", (job.out / f"worker{n}.log").read_text())[-1]) for n in ("", ".1")]
+        pids[:] = [
+            int(re.findall(r"pid (\d+) ready", (job.out / f"worker{n}.log").read_text())[-1]) for n in ("", ".1")
+        ]
 
     eventually(stepped, 300)
     assert not list(job.work.glob("stalled-*"))
@@ -386,7 +450,10 @@ def test_a_rank_that_does_not_step_is_named_with_its_stack(ray_session: None, tm
         assert set(causes) == {"rank 0 does not step", "rank 1 does not step"}, causes
         assert {cause.kind for cause in causes.values()} == {CauseKind.rank_stuck}
         waits, stopped = (causes[f"rank {rank} does not step"] for rank in (0, 1))
-        assert re.search(rf"the last step was 7 of 4000; process {pids[0]} on \S+, for \d+ s in .*\w+ \(\w+\.py:\d+\) < ", waits.evidence)
+        assert re.search(
+            rf"the last step was 7 of 4000; process {pids[0]} on \S+, for \d+ s in .*\w+ \(\w+\.py:\d+\) < ",
+            waits.evidence,
+        )
         assert "it does not even say where it is, while the others do" in stopped.evidence
         assert "trainer.max_failures" in waits.setting and "worker.log" in waits.setting
 
@@ -410,9 +477,14 @@ def test_workers_without_a_place(ray_session: None, tmp_path: Path) -> None:
         job = TrainJob(tmp_path, tmp_path, tmp_path / "out", trainer=TrainerConfig(workers=2, use_gpu=True))
         config = replace(CONFIG, trainer=TrainerConfig(workers=2, use_gpu=True))
         wanted = (
-            r"the trainer's group of workers cannot be placed \(its placement group is PENDING \(\w+\); trainer wants 1 GPUs on one node"
+            r"the trainer's group of workers cannot be placed \(its placement group is PENDING \(\w+\); trainer wants "
+            r"1 GPUs on one node"
         )
-        eventually(lambda: one(check_training(AwaitedTraining(job, "no step"), Places.of(config)), CauseKind.unschedulable, wanted))
+        eventually(
+            lambda: one(
+                check_training(AwaitedTraining(job, "no step"), Places.of(config)), CauseKind.unschedulable, wanted
+            )
+        )
     finally:
         ray.util.remove_placement_group(group)
 
@@ -460,7 +532,14 @@ def test_a_raylet_that_is_frozen_is_named(ray_session: None, tmp_path: Path) -> 
 
 def parts(tmp_path: Path, **changes: Any) -> Parts:
     progress = {"in_flight": 3, "done": 5, "total": 9, "last_error": "", "waiting": {}, "retried": 0}
-    values: dict[str, Any] = {"engines": {}, "servers": None, "env_url": "", "progress": progress, "silent_s": 0.0, "training": None}
+    values: dict[str, Any] = {
+        "engines": {},
+        "servers": None,
+        "env_url": "",
+        "progress": progress,
+        "silent_s": 0.0,
+        "training": None,
+    }
     return Parts(**{"places": PLACES, "run_dir": tmp_path, "known": [], "lookouts": Lookouts(), **values, **changes})
 
 
@@ -473,16 +552,26 @@ def parts(tmp_path: Path, **changes: Any) -> Parts:
             CauseKind.coordinator_silent,
             r"loop is blocked, or its node is cut off \(it has not answered for 40 s\)\. .*collect\.in_",
         ),
-        ({"progress": {"waiting": {"rollout-1": "no answer"}}}, CauseKind.engine_unavailable, r"rollout-1 is out of service"),
+        (
+            {"progress": {"waiting": {"rollout-1": "no answer"}}},
+            CauseKind.engine_unavailable,
+            r"rollout-1 is out of service",
+        ),
         (
             {"progress": {"retried": 4, "last_error": "429"}},
             CauseKind.trees_failing,
             r"tried again \(4 times, at last: 429\)\. .*collect\.infra_re",
         ),
-        ({}, CauseKind.unknown, r"can be seen \(3 trees grow, 5 of 9 are done, last error: none\)\. .*watchdog\.after_s"),
+        (
+            {},
+            CauseKind.unknown,
+            r"can be seen \(3 trees grow, 5 of 9 are done, last error: none\)\. .*watchdog\.after_s",
+        ),
     ],
 )
-def test_what_the_parts_come_to(ray_session: None, tmp_path: Path, changes: dict[str, Any], kind: CauseKind, wanted: str) -> None:
+def test_what_the_parts_come_to(
+    ray_session: None, tmp_path: Path, changes: dict[str, Any], kind: CauseKind, wanted: str
+) -> None:
     one(diagnose(parts(tmp_path, **changes)), kind, wanted)
 
 

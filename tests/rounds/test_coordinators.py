@@ -1,4 +1,5 @@
-"""Several coordinators share a stage: real actors, a real environment server; the engine answers by prompt and seed alone."""
+"""Several coordinators share a stage: real actors, a real environment server; the engine answers by prompt and seed
+alone."""
 
 from __future__ import annotations
 
@@ -90,7 +91,9 @@ class Stage:
         return made
 
     def engine(self, slow_s: float = 0.0, broken: Sequence[str] = ()) -> Any:
-        self.actors.append(self.ray.remote(Scripted).options(num_cpus=0, max_concurrency=64).remote(self.tasks, slow_s, broken))
+        self.actors.append(
+            self.ray.remote(Scripted).options(num_cpus=0, max_concurrency=64).remote(self.tasks, slow_s, broken)
+        )
         return self.actors[-1]
 
     def job(self, name: str, epoch: str = FIRST, **limits: Any) -> TreeJob:
@@ -140,7 +143,11 @@ def test_the_trees_of_three_are_those_of_one(stage: Stage) -> None:
     told: list[dict[str, Any]] = []
     one = stage.coordinators(1).run("one", stage.job("one"), WEIGHTS, [stage.engine()], nothing)
     three = stage.coordinators(3).run("three", stage.job("three"), WEIGHTS, [stage.engine()], told.append)
-    assert one["done"] == three["done"] == 7 and one["counts"] == three["counts"] and one["successes"] == three["successes"]
+    assert (
+        one["done"] == three["done"] == 7
+        and one["counts"] == three["counts"]
+        and one["successes"] == three["successes"]
+    )
     assert trees(stage.folder / "one") == trees(stage.folder / "three") and len(trees(stage.folder / "one")) == 7
     assert told[-1]["total"] == 7 and told[-1]["done"] == 7
     hashes = [Forest(stage.folder / name).seal()["trees_hash"] for name in ("one", "three")]
@@ -208,16 +215,28 @@ def test_failures_count_for_the_whole_stage(stage: Stage) -> None:
 def test_a_job_is_divided(tmp_path: Path) -> None:
     tasks = tuple(Task("textcraft", str(number), "train") for number in range(10))
     job = TreeJob(
-        folder=tmp_path, tasks=tasks, seed=1, policy="", work=Grow(UCT(UCTConfig())), limits=Limits(in_flight=8, max_completions=20)
+        folder=tmp_path,
+        tasks=tasks,
+        seed=1,
+        policy="",
+        work=Grow(UCT(UCTConfig())),
+        limits=Limits(in_flight=8, max_completions=20),
     )
     parts = job.divided(3)
     assert sorted((task.id for part in parts for task in part.tasks), key=int) == [task.id for task in tasks]
-    assert [part.limits.in_flight for part in parts] == [2, 3, 3] and sum(part.limits.max_completions for part in parts) == 20
+    assert [part.limits.in_flight for part in parts] == [2, 3, 3] and sum(
+        part.limits.max_completions for part in parts
+    ) == 20
     assert [part.part for part in parts] == [0, 1, 2]
     for part in parts:
         part.limits.check(int(job.limits.max_failed * 10), len(part.tasks), "")
-    assert [len(replace(job, tasks=tasks[:2]).divided(3)), len(replace(job, limits=Limits(in_flight=1)).divided(3))] == [2, 1]
-    assert len(replace(job, limits=Limits(max_completions=2)).divided(3)) == 2, "a part without a budget would have no limit"
+    assert [
+        len(replace(job, tasks=tasks[:2]).divided(3)),
+        len(replace(job, limits=Limits(in_flight=1)).divided(3)),
+    ] == [2, 1]
+    assert len(replace(job, limits=Limits(max_completions=2)).divided(3)) == 2, (
+        "a part without a budget would have no limit"
+    )
     assert len(replace(job, tasks=()).divided(3)) == 1
 
 

@@ -72,7 +72,9 @@ def test_a_stage_whose_trees_are_identical_is_told(tmp_path: Path) -> None:
         forest.write(tree)
         forest.seal(stage={}, progress=as_dict(progress))
         run._tell_identical(forest)
-        found = [cause["kind"] for trouble in troubles(read_lines(run.root / "events.jsonl")) for cause in trouble["causes"]]
+        found = [
+            cause["kind"] for trouble in troubles(read_lines(run.root / "events.jsonl")) for cause in trouble["causes"]
+        ]
         assert found == ([CauseKind.trees_identical] if name == "same" else [])
 
 
@@ -95,7 +97,12 @@ def test_the_best_checkpoint_is_the_earliest_with_the_highest_success(tmp_path: 
     promote(run)
     assert run.store.layout.best.resolve() == run.store.layout.checkpoint("rounds/01/train").path
     found = json.loads((run.root / "best.json").read_text())
-    assert found == {"round": "rounds/01", "success": 0.4, "all": {"rounds/00": 0.1, "rounds/01": 0.4, "rounds/02": 0.4}, "split": "dev"}
+    assert found == {
+        "round": "rounds/01",
+        "success": 0.4,
+        "all": {"rounds/00": 0.1, "rounds/01": 0.4, "rounds/02": 0.4},
+        "split": "dev",
+    }
     promote(run)
     assert run.store.layout.best.is_symlink(), "a link of ours is replaced"
 
@@ -104,14 +111,18 @@ def test_another_split_chooses_the_best_checkpoint_and_which_weights_are_kept(tm
     run = experiment(tmp_path, "run.rounds=2", "eval.select=test")
     measured(run, [0.1, 0.4, 0.3])
     for number, success in enumerate([0.1, 0.2, 0.5]):
-        run.store.stages.run(arm_of(number).stage(SELECTION), EvalSummary, lambda _, success=success: EvalSummary(success=success))
+        run.store.stages.run(
+            arm_of(number).stage(SELECTION), EvalSummary, lambda _, success=success: EvalSummary(success=success)
+        )
     promote(run)
     assert run.store.layout.best.resolve() == run.store.layout.checkpoint("rounds/02/train").path
     found = json.loads((run.root / "best.json").read_text())
     assert (found["round"], found["success"], found["split"]) == ("rounds/02", 0.5, "test")
 
 
-@pytest.mark.parametrize(("select", "words"), [("", "flattered by the choice"), ("test", "'dev', which chooses nothing")])
+@pytest.mark.parametrize(
+    ("select", "words"), [("", "flattered by the choice"), ("test", "'dev', which chooses nothing")]
+)
 def test_the_report_says_on_which_tasks_the_best_round_is_chosen(tmp_path: Path, select: str, words: str) -> None:
     run = experiment(tmp_path, "run.rounds=2", f"eval.select='{select}'")
     run.store.stages.run(arm_of(0).stage(TRAIN), TrainSummary, lambda folder: TrainSummary(steps=1))
@@ -134,7 +145,9 @@ def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> No
     assert (run.store.layout.best / "mine").read_text() == "dear"
 
 
-def test_rows_for_another_loss_than_the_recipe_says_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_for_another_loss_than_the_recipe_says_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = experiment(tmp_path, "method.type=sft")
     method = method_of(run.plan.config.method)
     pair = Preference((1,), (2,), (1,), (3,), (1,), Provenance("t", (), "trajectory"))

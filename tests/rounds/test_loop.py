@@ -1,4 +1,5 @@
-"""The loop over rounds on services that take notes: what is asked of them, in which order, with which policy, tasks, seeds and steps."""
+"""The loop over rounds on services that take notes: what is asked of them, in which order, with which policy, tasks,
+seeds and steps."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
     Args:
         solved: Held-out successes of ``r00``, ``r01``, ..., and of ``control``.
     """
-    notes = notes or Notes({f"rounds/{arm[1:]}/eval" if arm[0] == "r" else f"{arm}/eval": count for arm, count in solved.items()})
+    notes = notes or Notes(
+        {f"rounds/{arm[1:]}/eval" if arm[0] == "r" else f"{arm}/eval": count for arm, count in solved.items()}
+    )
     plain = ["method.type=rft", "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}"]
     config = load(None, [*plain, *overrides])
     store = RunStore(root)
@@ -103,7 +106,9 @@ def test_what_is_trained_on_is_asked_for_as_such(tmp_path: Path) -> None:
     """The coordinator refuses held-out tasks only where it is told that they are to be trained on."""
     _, notes = whole(tmp_path, "eval.tasks.split=test")
     assert notes.selected == {("train", True), ("test", False)}
-    assert {task.split for stage, (job, _) in notes.stages.items() for task in job.tasks if not stage.endswith("eval")} == {"train"}
+    assert {
+        task.split for stage, (job, _) in notes.stages.items() for task in job.tasks if not stage.endswith("eval")
+    } == {"train"}
 
 
 @pytest.mark.slow
@@ -131,15 +136,22 @@ def test_what_is_damaged_is_named_before_anything_is_started_with_it(tmp_path: P
     rounds, breaks_at = ("run.rounds=1", "") if stage.endswith("train") else ("run.rounds=2", "rounds/01/train")
     with suppress(InfraError):
         whole(tmp_path, rounds, notes=Notes(breaks_at=breaks_at))
-    file = max((tmp_path / stage).rglob("*"), key=lambda path: path.stat().st_size if path.name != "stage.json" and path.is_file() else 0)
+    file = max(
+        (tmp_path / stage).rglob("*"),
+        key=lambda path: path.stat().st_size if path.name != "stage.json" and path.is_file() else 0,
+    )
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     fresh, name = Notes(), re.escape(str(file.relative_to(tmp_path)))
-    with pytest.raises(DataError, match=rf"{stage} of .* is damaged: {name}: has another hash.*--repair.*agentr resume"):
+    with pytest.raises(
+        DataError, match=rf"{stage} of .* is damaged: {name}: has another hash.*--repair.*agentr resume"
+    ):
         whole(tmp_path, "run.rounds=2", notes=fresh)
     assert fresh.stages == {} and fresh.trainings == []
 
 
-def test_trees_that_were_damaged_while_they_grew_are_grown_again_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trees_that_were_damaged_while_they_grew_are_grown_again_and_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InfraError):
         whole(tmp_path, notes=Notes(breaks_at="rounds/00/train"))
     (tmp_path / "rounds/01/collect").mkdir(parents=True)
@@ -155,7 +167,10 @@ def test_the_control_does_as_many_steps_on_the_demonstrations_alone(tmp_path: Pa
     experiment, notes = whole(tmp_path, "train=[{steps: 3}, {epochs: 2.0, learning_rate: 3.0e-4}]")
     first, second = notes.trainings[-2:]
     assert [job.config.steps for job in (first, second)] == [3, STEPS], "what the rounds did, not what they were told"
-    assert [job.config.learning_rate for job in (first, second)] == [experiment.plan.config.train[0].learning_rate, 3e-4]
+    assert [job.config.learning_rate for job in (first, second)] == [
+        experiment.plan.config.train[0].learning_rate,
+        3e-4,
+    ]
     assert first.dataset == second.dataset == tmp_path / "rounds/00/dataset"
     assert (first.start, second.start) == (tmp_path / "rounds/00/train/model", first.model)
     record = experiment.store.record("control/train")
@@ -164,7 +179,11 @@ def test_the_control_does_as_many_steps_on_the_demonstrations_alone(tmp_path: Pa
 
 
 def test_the_control_of_a_method_of_pairs_imitates_as_the_warm_start_does(tmp_path: Path) -> None:
-    pairs = ["method.type=eto", "train=[{steps: 3, learning_rate: 1.0e-7}]", "warm_start.train={steps: 5, learning_rate: 2.0e-4}"]
+    pairs = [
+        "method.type=eto",
+        "train=[{steps: 3, learning_rate: 1.0e-7}]",
+        "warm_start.train={steps: 5, learning_rate: 2.0e-4}",
+    ]
     losing = Notes({"rounds/01/collect": 0, "rounds/02/collect": 0})
     _, notes = whole(tmp_path, *pairs, notes=losing)
     assert [(job.config.steps, job.config.learning_rate) for job in notes.trainings] == [
@@ -179,7 +198,9 @@ def test_the_control_of_a_method_of_pairs_imitates_as_the_warm_start_does(tmp_pa
 def test_a_control_without_demonstrations_is_refused(tmp_path: Path) -> None:
     experiment, _ = whole(tmp_path, "run.control=false")
     with pytest.raises(RunError, match=r"run\.control needs a warm start"):
-        run_control(experiment, methods_of(experiment.plan), experiment.store.layout.checkpoint("rounds/00/train"), None)
+        run_control(
+            experiment, methods_of(experiment.plan), experiment.store.layout.checkpoint("rounds/00/train"), None
+        )
 
 
 @pytest.mark.parametrize(("continue_from", "start"), [("previous", "rounds/01"), ("warm_start", "rounds/00")])
@@ -192,7 +213,9 @@ def test_where_a_round_trains_on_from(tmp_path: Path, continue_from: str, start:
 
 
 def test_without_a_warm_start_the_model_itself_is_the_first_policy(tmp_path: Path) -> None:
-    experiment, notes = whole(tmp_path, "warm_start.enabled=false", "run.control=false", "method.mixture.earlier_rounds=5")
+    experiment, notes = whole(
+        tmp_path, "warm_start.enabled=false", "run.control=false", "method.mixture.earlier_rounds=5"
+    )
     assert notes.trainings[0].start == experiment.base_model().path
     assert notes.stages["rounds/00/eval"][1] == notes.stages["rounds/01/collect"][1] == MODEL
     assert "rounds/00/demonstrations" not in notes.stages and not experiment.store.sealed("rounds/00/dataset")
@@ -207,7 +230,10 @@ def explored(notes: Notes) -> Iterator[TreeJob]:
 
 @pytest.mark.parametrize(
     ("fresh", "expected"),
-    [(True, [["train-0", "train-1"], ["train-2", "train-3"], ["train-4", "train-0"]]), (False, [["train-0", "train-1"]] * 3)],
+    [
+        (True, [["train-0", "train-1"], ["train-2", "train-3"], ["train-4", "train-0"]]),
+        (False, [["train-0", "train-1"]] * 3),
+    ],
 )
 def test_each_round_takes_the_next_tasks_or_the_same(tmp_path: Path, fresh: bool, expected: list[list[str]]) -> None:
     _, notes = whole(tmp_path, "run.rounds=3", "run.control=false", f"collect.fresh_tasks={fresh}")
@@ -226,9 +252,13 @@ def test_the_seed_of_a_run_and_its_rounds_reach_every_draw(tmp_path: Path) -> No
 def test_all_policies_are_measured_on_the_same_tasks_with_the_same_draws(tmp_path: Path) -> None:
     _, notes = whole(tmp_path, "eval.recovery=true", "eval.tasks.split=test", notes=Notes({"rounds/00/eval": 1}))
     evaluated = [job for stage, (job, _) in notes.stages.items() if stage.endswith("/eval")]
-    assert len(evaluated) == 4 and {(job.seed, job.tasks) for job in evaluated} == {(evaluated[0].seed, tuple(HELD_OUT))}
+    assert len(evaluated) == 4 and {(job.seed, job.tasks) for job in evaluated} == {
+        (evaluated[0].seed, tuple(HELD_OUT))
+    }
     recovered = [job for stage, (job, _) in notes.stages.items() if stage.endswith("/recovery")]
-    assert len(recovered) == 4 and {job.source for job in recovered} == {tmp_path / "rounds/00/eval"}, "from the warm start's failures"
+    assert len(recovered) == 4 and {job.source for job in recovered} == {tmp_path / "rounds/00/eval"}, (
+        "from the warm start's failures"
+    )
 
 
 # the end --------------------------------------------------------------------------------------------------------------
@@ -237,5 +267,10 @@ def test_all_policies_are_measured_on_the_same_tasks_with_the_same_draws(tmp_pat
 def test_the_best_policy_is_a_rounds_and_never_the_controls(tmp_path: Path) -> None:
     whole(tmp_path, r00=1, r01=3, r02=2, control=4)
     found = json.loads((tmp_path / "best.json").read_text())
-    assert found == {"round": "rounds/01", "split": "dev", "success": 0.75, "all": {"rounds/00": 0.25, "rounds/01": 0.75, "rounds/02": 0.5}}
+    assert found == {
+        "round": "rounds/01",
+        "split": "dev",
+        "success": 0.75,
+        "all": {"rounds/00": 0.25, "rounds/01": 0.75, "rounds/02": 0.5},
+    }
     assert (tmp_path / "best/name").read_text() == "rounds-01-train"

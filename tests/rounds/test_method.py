@@ -30,7 +30,9 @@ def test_the_last_value_of_a_schedule_holds_for_later_rounds() -> None:
         (TrainConfig(batch_size=4, epochs=1.0), None, None),
     ],
 )
-def test_optimiser_steps_are_those_of_the_configuration_or_of_the_rows(train: TrainConfig, rows: int | None, steps: int | None) -> None:
+def test_optimiser_steps_are_those_of_the_configuration_or_of_the_rows(
+    train: TrainConfig, rows: int | None, steps: int | None
+) -> None:
     assert optimiser_steps(train, rows) == steps
     assert method_of(load(None, ["method.type=rft"]).method).optimiser_steps(train, rows) == steps
 

@@ -8,7 +8,10 @@ from agentr.rounds.run_metrics import Gauges
 
 
 def said(gauges: Gauges) -> dict[tuple[str, ...], float]:
-    return {(sample.metric.name.removeprefix("agentr_"), *sample.labels.values()): sample.value for sample in gauges.samples()}
+    return {
+        (sample.metric.name.removeprefix("agentr_"), *sample.labels.values()): sample.value
+        for sample in gauges.samples()
+    }
 
 
 def test_the_stage_that_runs_is_the_innermost() -> None:

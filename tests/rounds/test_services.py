@@ -53,7 +53,9 @@ class FakeServers:
         (["cluster.cpus=3"], ["server", "engine"], False),
     ],
 )
-def test_what_another_experiment_would_start_the_same_runs_on(tmp_path: Path, changes: list[str], killed: list[str], up: bool) -> None:
+def test_what_another_experiment_would_start_the_same_runs_on(
+    tmp_path: Path, changes: list[str], killed: list[str], up: bool
+) -> None:
     plan = plan_of(load(None))
     services = Services(plan, tmp_path, Reporter())
     ray = FakeRay()
@@ -66,9 +68,13 @@ def test_what_another_experiment_would_start_the_same_runs_on(tmp_path: Path, ch
     after = plan_of(load(None, changes))
     services.take_over(after, RunStore(tmp_path))
     assert (ray.killed, ray.up) == (killed, up)
-    assert all(part.served.plan is after for part in (collecting, services.engines, services.trainings, services.cluster))
+    assert all(
+        part.served.plan is after for part in (collecting, services.engines, services.trainings, services.cluster)
+    )
     assert collecting._coordinators is None and collecting.model is None and not services.engines_early
-    assert (collecting.servers is None) == ("server" in killed) and (services.engines.by_name == {}) == ("engine" in killed)
+    assert (collecting.servers is None) == ("server" in killed) and (services.engines.by_name == {}) == (
+        "engine" in killed
+    )
     services.close()
     assert not ray.up
 
@@ -82,10 +88,22 @@ def test_what_another_experiment_would_start_the_same_runs_on(tmp_path: Path, ch
     ],
 )
 def test_who_stops_a_training_is_told_what_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], saved: list[int], reached: int, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    saved: list[int],
+    reached: int,
+    said: str,
 ) -> None:
     config = load(None)
-    job = TrainJob(dataset=tmp_path, start=tmp_path, out=tmp_path / "train", config=config.train, trainer=config.trainer, name="one")
+    job = TrainJob(
+        dataset=tmp_path,
+        start=tmp_path,
+        out=tmp_path / "train",
+        config=config.train,
+        trainer=config.trainer,
+        name="one",
+    )
     for step in [*saved, 900]:
         (job.checkpoints / f"checkpoint-{step}").mkdir(parents=True)
     for step in saved:  # the other one is torn

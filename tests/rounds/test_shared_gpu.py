@@ -1,4 +1,5 @@
-"""An online run with one GPU, which engine and trainer share. The GPU is pretended: Ray books it, and both processes compute on the CPU."""
+"""An online run with one GPU, which engine and trainer share.
+The GPU is pretended: Ray books it, and both processes compute on the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from tests.chaos.online import written
 
 pytestmark = pytest.mark.cluster
 
-#: The command line on a machine that Ray takes for one with a GPU; the trainer's workers, who would look for it, are told to use the CPU.
+#: The command line on a machine that Ray takes for one with a GPU; the trainer's workers, who would look for it, are
+#: told to use the CPU.
 PRETENDED = """
 import os, secrets, sys
 from dataclasses import replace
@@ -39,7 +41,9 @@ main()
 def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     small = ["method.steps=2", "method.max_staleness=0", "method.validation.every=0", "trainer.start_timeout_s=240"]
     command = ["run", str(written(folder)), f"run.dir={folder / 'run'}", "cluster=gpu_node", *small, *overrides]
-    return subprocess.run([sys.executable, "-c", PRETENDED, *command], capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", PRETENDED, *command], capture_output=True, text=True, timeout=280, check=False
+    )
 
 
 def test_engine_and_trainer_share_one_gpu(tmp_path: Path) -> None:

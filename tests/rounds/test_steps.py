@@ -1,4 +1,5 @@
-"""The steps of online training with made-up rollouts and a made-up trainer: what is drawn, with which weights, and when it ends."""
+"""The steps of online training with made-up rollouts and a made-up trainer: what is drawn, with which weights, and when
+it ends."""
 
 from __future__ import annotations
 
@@ -76,11 +77,16 @@ class Made(OnePart):
     """Services whose rollouts are made up: those of a task in ``equal`` all fail, of the others one of two succeeds."""
 
     def __init__(
-        self, measure: Measure = lambda _: 0.0, equal: frozenset[str] = frozenset(), breaks_at: int = 0, entropy: float = 1.0
+        self,
+        measure: Measure = lambda _: 0.0,
+        equal: frozenset[str] = frozenset(),
+        breaks_at: int = 0,
+        entropy: float = 1.0,
     ) -> None:
         self.measure, self.equal, self.breaks_at, self.entropy = measure, equal, breaks_at, entropy
         self.drawn: list[tuple[str, str, list[str]]] = []
-        self.rested: list[tuple[int, bool]] = []  # after how many drawings engines were told to sleep, and whether the rows were there
+        # after how many drawings engines were told to sleep, and whether the rows were there
+        self.rested: list[tuple[int, bool]] = []
 
     def machines(self) -> int:
         return 2
@@ -105,14 +111,18 @@ class Made(OnePart):
         return [Task("toy", f"{selection.split}{n}", selection.split, {}) for n in range(selection.limit or 8)]
 
     def collect(self, title: str, job: TreeJob, policy: Checkpoint, update: Any = None) -> dict[str, Any]:
-        assert policy.path.exists() and not (self.breaks_at and title == f"online step {self.breaks_at}"), "the made-up engine died"
+        assert policy.path.exists() and not (self.breaks_at and title == f"online step {self.breaks_at}"), (
+            "the made-up engine died"
+        )
         forest = GrowingForest(job.folder)
         there = forest.finished()
         self.drawn.append((title, policy.name, [task.id for task in job.tasks if task.key not in there]))
         for index, task in enumerate(job.tasks):
             if task.key not in there:
                 forest.write(self._tree(task, job, index, len(job.tasks)))
-        counts = stored_counts(Cost(completions=2 * len(job.tasks), completion_tokens=3), {"duplicates": 1, "env_steps_executed": 5})
+        counts = stored_counts(
+            Cost(completions=2 * len(job.tasks), completion_tokens=3), {"duplicates": 1, "env_steps_executed": 5}
+        )
         skipped = int(bool(job.limits.max_completions) and 2 * len(job.tasks) > job.limits.max_completions)
         return {"failed": 0, "skipped": skipped, "successes": 0, "counts": counts}
 
@@ -124,7 +134,8 @@ class Made(OnePart):
 
 
 def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
-    config = load(None, ["method.type=grpo", "method.tasks=2", "method.episodes=2", "train=[{batch_size: 4, micro_batch_size: 4}]",
+    config = load(None, ["method.type=grpo", "method.tasks=2", "method.episodes=2",
+                         "train=[{batch_size: 4, micro_batch_size: 4}]",
                          "warm_start.enabled=false", "collect.tasks.limit=5", "run.rounds=1", *overrides])  # fmt: skip
     store = RunStore(root)
     store.open(Identity.of(config))
@@ -133,7 +144,9 @@ def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
         experiment = Experiment(plan_of(config), store, cast(Services, made), Reporter())
         experiment.codec = codec()
         store.stages.use = lambda name: None  # type: ignore[method-assign]
-        method_of(config.method).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
+        method_of(config.method).train(
+            Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start")
+        )
         record = store.record("rounds/01/train")
         assert record is not None and record.sealed
         return record.read(TrainSummary)
@@ -176,7 +189,8 @@ def test_every_task_has_its_turn_and_every_step_the_weights_before_it(tmp_path: 
 
 
 def test_what_is_written_down_of_each_step_and_of_all(tmp_path: Path) -> None:
-    """Of each of a step's two tasks one of two rollouts of one turn succeeds; the last step is measured whatever its number."""
+    """Of each of a step's two tasks one of two rollouts of one turn succeeds; the last step is measured whatever its
+    number."""
     made = Made({2: 0.25, 3: 0.75}.__getitem__)
     trained(tmp_path, made, *VALIDATED, "method.steps=3")
     assert made.job.name == "rounds-01-train"
@@ -184,8 +198,10 @@ def test_what_is_written_down_of_each_step_and_of_all(tmp_path: Path) -> None:
     assert rollouts.validations() == {2: 0.25, 3: 0.75}
     for number, line in enumerate(rollouts.curve_lines(), 1):
         assert line["version"] == (f"rounds/01/train@{number - 1}" if number > 1 else "model")
-        assert {key: line[key] for key in ("step", "episodes", "success", "calls", "turns", "tokens", "malformed", "completions")} == {
-            "step": number, "episodes": 4, "success": 0.5, "calls": 1, "turns": 1, "tokens": 1, "malformed": 0, "completions": 4,
+        assert {key: line[key] for key in ("step", "episodes", "success", "calls", "turns", "tokens", "malformed",
+                                           "completions")} == {
+            "step": number, "episodes": 4, "success": 0.5, "calls": 1, "turns": 1, "tokens": 1, "malformed": 0,
+            "completions": 4,
         }  # fmt: skip
         assert (line["rows"], line["groups"], line["silent_groups"]) == (4, 2, 0)
         assert (line["completion_tokens"], line["env_steps_executed"]) == (3, 5)
@@ -198,11 +214,15 @@ def test_what_is_written_down_of_each_step_and_of_all(tmp_path: Path) -> None:
         more=records["rounds/01/rollouts"].read(TreeSummary).more,
     )
     for stage, values in (("rollouts", {"kind", "work", "sampling", "seed"}), ("train", {"method", "train", "seed"})):
-        assert {key.partition(".")[0] for key in records[f"rounds/01/{stage}"].config} == values, "by these it may become stale"
+        assert {key.partition(".")[0] for key in records[f"rounds/01/{stage}"].config} == values, (
+            "by these it may become stale"
+        )
 
 
 def test_memory_is_for_one_machine(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.sync = memory is for one machine, and the cluster has 2\. Set policy\.sync=files"):
+    with pytest.raises(
+        ConfigError, match=r"policy\.sync = memory is for one machine, and the cluster has 2\. Set policy\.sync=files"
+    ):
         trained(tmp_path, Made(), "policy.sync=memory")
 
 
@@ -220,7 +240,9 @@ def test_tasks_that_say_nothing_are_replaced_as_far_as_there_are_others(tmp_path
     dataset = agentr.open(tmp_path).rounds[1].rollouts.steps[1].dataset
     groups = {row.group for row in dataset.rows}
     if "train3" in drawn:
-        assert groups == {"train3"} and {d.reason for d in dataset.dropped()} == {"all rollouts of the task are worth the same"}
+        assert groups == {"train3"} and {d.reason for d in dataset.dropped()} == {
+            "all rollouts of the task are worth the same"
+        }
     else:  # nothing says anything: the step is trained on as it is, and changes nothing
         assert len(groups) == 2
 
@@ -254,7 +276,8 @@ def test_steps_whose_rollouts_are_all_worth_the_same_are_a_trouble_until_one_say
 
 
 def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> None:
-    """ET-Agent, section 3.3: tasks of which all episodes are alike are left out. The look at them is a stage of its own, made once."""
+    """ET-Agent, section 3.3: tasks of which all episodes are alike are left out.
+    The look at them is a stage of its own, made once."""
     made = Made(equal=frozenset({"train0", "train2", "train4"}))
     trained(tmp_path, made, "method.steps=3", "method.pareto.tasks=5", "method.pareto.episodes=2")
     (title, policy, tasks), *steps = made.drawn
@@ -265,7 +288,9 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     assert len(steps) == 3 and all(sorted(ids) == ["train1", "train3"] for _, _, ids in steps)
     run = agentr.open(tmp_path)
     assert run.rounds[1].stages()["probe"].summary.trees == 5
-    differing = {one["task"]: (one["earned"], one["calls"], one["chosen"]) for one in run.rounds[1].rollouts.differing()}
+    differing = {
+        one["task"]: (one["earned"], one["calls"], one["chosen"]) for one in run.rounds[1].rollouts.differing()
+    }
     assert differing == {f"train{n}": ((0.5, 0.0, True) if n in (1, 3) else (0.0, 0.0, False)) for n in range(5)}
     (table,) = [table for table in tables(summarise(run)) if table.title == "Tasks that were chosen"]
     line = table.lines["round 1"]
@@ -283,10 +308,19 @@ def test_a_run_that_goes_on_after_the_choice_makes_the_same_one(tmp_path: Path) 
 
 def test_no_task_that_says_anything_is_said(tmp_path: Path) -> None:
     made = Made(equal=frozenset(f"train{n}" for n in range(5)))
-    with pytest.raises(DataError, match="has chosen none of 5 tasks: the policy solves 5 of them always or never") as failed:
+    with pytest.raises(
+        DataError, match="has chosen none of 5 tasks: the policy solves 5 of them always or never"
+    ) as failed:
         trained(tmp_path, made, "method.pareto.tasks=5", "method.pareto.episodes=2")
     assert "settled=keep" in failed.value.hint
-    trained(tmp_path / "kept", made, "method.steps=1", "method.pareto.tasks=5", "method.pareto.episodes=2", "method.pareto.settled=keep")
+    trained(
+        tmp_path / "kept",
+        made,
+        "method.steps=1",
+        "method.pareto.tasks=5",
+        "method.pareto.episodes=2",
+        "method.pareto.settled=keep",
+    )
 
 
 def test_a_step_without_a_word_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -324,7 +358,11 @@ def test_the_progress_says_what_the_last_step_came_to(
     ]
 
 
-VALIDATED = ["method.steps=8", "method.validation={every: 2, patience: 2, tasks: {split: dev, limit: 4}}", "eval.tasks.split=test"]
+VALIDATED = [
+    "method.steps=8",
+    "method.validation={every: 2, patience: 2, tasks: {split: dev, limit: 4}}",
+    "eval.tasks.split=test",
+]
 
 
 def test_the_best_step_is_kept_and_patience_ends_the_round(tmp_path: Path) -> None:
@@ -354,7 +392,11 @@ def test_what_broke_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "rounds/01/rollouts/abandoned.json").exists(), "so that the workers end"
     again = Made(success.__getitem__)
     result = trained(tmp_path, again, *VALIDATED)
-    assert [title for title, _, _ in again.drawn] == ["online step 5", "online step 6", "validation after online step 6"]
+    assert [title for title, _, _ in again.drawn] == [
+        "online step 5",
+        "online step 6",
+        "validation after online step 6",
+    ]
     assert (result.online_steps, result.best_step) == (6, 2)
     assert (tmp_path / "rounds/01/train/model/weights").read_text() == "2"
     assert [line["step"] for line in agentr.open(tmp_path).rounds[1].rollouts.curve_lines()] == [1, 2, 3, 4, 5, 6]
@@ -373,7 +415,9 @@ def test_weights_that_are_lost_are_made_anew_from_the_sealed_steps(tmp_path: Pat
     assert (tmp_path / "rounds/01/train/model/weights").read_text() == "2"
 
 
-def test_a_training_that_ends_before_its_time_is_an_error_and_not_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_ends_before_its_time_is_an_error_and_not_a_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Training, "ended", lambda self: True)
     with pytest.raises(InfraError, match="the training ended without the weights of online step 1"):
         trained(tmp_path, Made(), "method.steps=2")

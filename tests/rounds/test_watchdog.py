@@ -113,7 +113,10 @@ def test_an_engine_that_is_stuck_and_a_server_that_is_dead_are_named(tmp_path: P
 
     def causes() -> str:
         return " ".join(
-            cause["what"] for event in read_lines(root / "events.jsonl") if event["event"] == "stands_still" for cause in event["causes"]
+            cause["what"]
+            for event in read_lines(root / "events.jsonl")
+            if event["event"] == "stands_still"
+            for cause in event["causes"]
         )
 
     def freeze(pattern: str) -> None:
@@ -128,7 +131,11 @@ def test_an_engine_that_is_stuck_and_a_server_that_is_dead_are_named(tmp_path: P
 
     try:
         wait_for(
-            lambda: state(root, "rounds/01/collect") == "running" and list(root.glob("rounds/01/collect/work-*/journal/*")), driver, "trees"
+            lambda: (
+                state(root, "rounds/01/collect") == "running" and list(root.glob("rounds/01/collect/work-*/journal/*"))
+            ),
+            driver,
+            "trees",
         )
         freeze(r"ray::.*EngineActor")
         wait_for(lambda: "rollout-0 is stuck" in causes(), driver, "the engine to be named", 120)

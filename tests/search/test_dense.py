@@ -58,7 +58,7 @@ def shared(batch: list[list[int]]) -> int:
     return next(i for i, at_depth in enumerate(zip(*batch, strict=True)) if len(set(at_depth)) > 1)
 
 
-# rules --------------------------------------------------------------------------------------------------------------------
+# rules ----------------------------------------------------------------------------------------------------------------
 
 
 def test_first_batch_is_each_branch_and_then_the_greedy_one() -> None:
@@ -83,7 +83,18 @@ def test_temperatures_go_by_branch_and_equal_ones_are_one_request() -> None:
     for expansion in asked:
         strategy.tell(tree, expansion, [child(f"{expansion.attempt}-{i}") for i in range(expansion.n)])
     by_branch = {tree.nodes[c].branch: tree.nodes[c].text for c in tree.root.children}
-    assert by_branch == {0: "0-0", 1: "1-0", 4: "1-1", 7: "1-2", 2: "2-0", 5: "2-1", 8: "2-2", 3: "3-0", 6: "3-1", 9: "3-2"}
+    assert by_branch == {
+        0: "0-0",
+        1: "1-0",
+        4: "1-1",
+        7: "1-2",
+        2: "2-0",
+        5: "2-1",
+        8: "2-2",
+        3: "3-0",
+        6: "3-1",
+        9: "3-2",
+    }
 
 
 @pytest.mark.parametrize(
@@ -102,7 +113,9 @@ def test_score_is_the_formula() -> None:
     strategy = dense(DenseConfig())
     assert strategy.score(0, 0, 0) == pytest.approx(1.0)
     assert strategy.score(0.0625, 4, 3) == pytest.approx(0.8 * 0.5 + 0.2 * 0.5 + 2 * math.sqrt(4) / 5)
-    other = Dense(DenseConfig(contrast_weight=2, contrast_power=1, depth_weight=3, explore_weight=0.5, max_depth=4), SiblingRule())
+    other = Dense(
+        DenseConfig(contrast_weight=2, contrast_power=1, depth_weight=3, explore_weight=0.5, max_depth=4), SiblingRule()
+    )
     assert other.score(0.25, 2, 0) == pytest.approx(2 * 0.25 + 3 * 0.5 + 0.5 * 1)
 
 
@@ -117,9 +130,10 @@ def test_score_is_the_formula() -> None:
     ],
 )
 def test_a_later_batch_goes_where_the_score_says(weights: dict[str, float], depths: set[int]) -> None:
-    """Of three first rollouts, that of branch 2 succeeds at once. Its siblings differ from it by 1, the root has the most turns below it
-    (1 + 4 / 3 against 2 at depth 1), and every open node but the root was visited once, those of depth 1 and those of depth 2. The root
-    was visited three times: 7/9 d + 0.8 e is more than 2/3 d + 0.943 e from d = 1.29 e on."""
+    """Of three first rollouts, that of branch 2 succeeds at once.
+    Its siblings differ from it by 1, the root has the most turns below it (1 + 4 / 3 against 2 at depth 1), and every
+    open node but the root was visited once, those of depth 1 and those of depth 2. The root was visited three times:
+    7/9 d + 0.8 e is more than 2/3 d + 0.943 e from d = 1.29 e on."""
     nothing = DenseConfig(base=3, max_depth=3, window=24, contrast_weight=0, depth_weight=0, explore_weight=0)
     strategy = dense(replace(nothing, **weights))
     found = set()
@@ -136,7 +150,8 @@ def test_a_later_batch_goes_where_the_score_says(weights: dict[str, float], dept
 
 
 def test_where_every_path_broke_no_turn_is_known_to_be_left() -> None:
-    """Branch 2 succeeds at once, and what follows branches 0 and 1 breaks: the root has one turn left, and they have none."""
+    """Branch 2 succeeds at once, and what follows branches 0 and 1 breaks: the root has one turn left, and they have
+    none."""
     config = DenseConfig(base=3, max_depth=3, window=24, contrast_weight=0, explore_weight=0)
     found = set()
     for seed in range(10):
@@ -153,18 +168,23 @@ def test_where_every_path_broke_no_turn_is_known_to_be_left() -> None:
 
 def test_turns_left_are_taken_in_the_search_as_in_its_pairs() -> None:
     config = replace(SMALL, max_depth=5, depth_weight=1.0, contrast_weight=0, explore_weight=0, stop_rollouts=30)
-    over = [[grow(dense(config, turns_left=kind), new_tree(seed), lucky(0.3)) for seed in range(5)] for kind in TurnsLeft]
+    over = [
+        [grow(dense(config, turns_left=kind), new_tree(seed), lucky(0.3)) for seed in range(5)] for kind in TurnsLeft
+    ]
     assert over[0] != over[1]
 
 
 def test_a_covered_proposal_is_dropped_and_nodes_with_nothing_open_are_left_alone() -> None:
-    """Branches 0 and 1 of three end at once, one of them in failure: all that is new lies below branch 2, and the batch finds it."""
+    """Branches 0 and 1 of three end at once, one of them in failure: all that is new lies below branch 2, and the batch
+    finds it."""
     strategy, tree = dense(replace(SMALL, stop_rollouts=1000)), new_tree()
     ended = {0.0: Outcome.FAILURE, 1.0: Outcome.SUCCESS}
     while asked := strategy.ask(tree):
         for expansion in asked:
             outcome = ended.get(expansion.temperature or 0.0) if expansion.node == 0 else None
-            strategy.tell(tree, expansion, [child("x", float(outcome is Outcome.SUCCESS), outcome) for _ in range(expansion.n)])
+            strategy.tell(
+                tree, expansion, [child("x", float(outcome is Outcome.SUCCESS), outcome) for _ in range(expansion.n)]
+            )
     assert tree.search["stopped"] == "exhausted"
     assert tree.root.visits == 2 + 9
     assert [n.visits for n in tree.nodes[1:4]] == [1, 1, 9]
@@ -173,7 +193,11 @@ def test_a_covered_proposal_is_dropped_and_nodes_with_nothing_open_are_left_alon
 def test_rollouts_that_end_at_the_same_turn_are_one() -> None:
     strategy, tree = dense(DenseConfig(base=2, max_depth=3, window=8, stop_rollouts=100)), new_tree(3)
     grow(
-        strategy, tree, lambda expansion: [child("x", 1.0, Outcome.SUCCESS) if expansion.node else child("go") for _ in range(expansion.n)]
+        strategy,
+        tree,
+        lambda expansion: [
+            child("x", 1.0, Outcome.SUCCESS) if expansion.node else child("go") for _ in range(expansion.n)
+        ],
     )
     # below each of the two first turns every branch succeeds, so several indices of a batch lead to the same end
     assert tree.search["stopped"] == "exhausted"
@@ -182,13 +206,17 @@ def test_rollouts_that_end_at_the_same_turn_are_one() -> None:
 
 def test_a_path_that_the_machinery_broke_is_no_rollout() -> None:
     strategy, tree = dense(DenseConfig(base=2, max_depth=2, window=4, stop_rollouts=50)), new_tree()
-    grow(strategy, tree, lambda expansion: [child("x", 1.0, Outcome.INFRA if expansion.node == 1 else None) for _ in range(expansion.n)])
+    grow(
+        strategy,
+        tree,
+        lambda expansion: [child("x", 1.0, Outcome.INFRA if expansion.node == 1 else None) for _ in range(expansion.n)],
+    )
     assert tree.search["stopped"] == "exhausted"
     assert (tree.nodes[1].visits, tree.nodes[2].visits, tree.root.visits, tree.root.value) == (0, 2, 2, 2.0)
     assert sibling_pairs(tree, SiblingRule(min_gap=0)) == []
 
 
-# stopping -----------------------------------------------------------------------------------------------------------------
+# stopping -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("most, ends_at", [(0, 3), (1, 1), (2, 2), (4, 3)])
@@ -211,7 +239,9 @@ def test_stops_when_there_are_enough_pairs() -> None:
     capped = grow(dense(config, pairs_per_parent=1), new_tree(1), lucky(0.4))
     assert len(capped.nodes) > len(tree.nodes)
     # The cap of a task is no part of the rule: it takes the best of what the tree has.
-    assert grow(Dense(config, SiblingsConfig(pairs_per_task=1, pairs=3, tasks=1).rule()), new_tree(1), lucky(0.4)) == tree
+    assert (
+        grow(Dense(config, SiblingsConfig(pairs_per_task=1, pairs=3, tasks=1).rule()), new_tree(1), lucky(0.4)) == tree
+    )
 
 
 @pytest.mark.parametrize("most", [2, 10, 13, 40])
@@ -251,7 +281,7 @@ def test_sizes_that_leave_nothing_to_do_are_refused(key: str) -> None:
         load(None, ["method.type=dense_policy", f"method.search.{key}={'[]' if key == 'temperatures' else 0}"])
 
 
-# whole searches -----------------------------------------------------------------------------------------------------------
+# whole searches -------------------------------------------------------------------------------------------------------
 
 
 def test_golden_tree() -> None:
@@ -263,7 +293,8 @@ def test_golden_tree() -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10_000), base=st.integers(1, 5), depth=st.integers(1, 5), window=st.integers(1, 6), p=st.floats(0, 0.7),
+    seed=st.integers(0, 10_000), base=st.integers(1, 5), depth=st.integers(1, 5), window=st.integers(1, 6),
+    p=st.floats(0, 0.7),
     greedy=st.booleans(),
 )  # fmt: skip
 def test_properties_of_any_search(seed: int, base: int, depth: int, window: int, p: float, greedy: bool) -> None:
@@ -317,7 +348,8 @@ def test_a_journal_continues_byte_for_byte_wherever_it_broke_off(seed: int, cut:
 
 @pytest.mark.slow
 def test_finds_pairs_at_the_size_of_the_original() -> None:
-    """base 10, depth 8, window 8, a fifth of all turns succeed: hundreds of pairs, and far fewer turns than rollouts x depth."""
+    """base 10, depth 8, window 8, a fifth of all turns succeed: hundreds of pairs, and far fewer turns than rollouts x
+    depth."""
     tree = grow(dense(DenseConfig()), new_tree(), lucky(0.2))
     assert len(sibling_pairs(tree, SiblingRule())) >= 50
     assert len(tree.nodes) < 4 * tree.root.visits

@@ -1,4 +1,5 @@
-"""Branching by entropy (ARPO, arXiv 2507.19849): exactly so many leaves, and where branches begin with which probability."""
+"""Branching by entropy (ARPO, arXiv 2507.19849): exactly so many leaves, and where branches begin with which
+probability."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def test_where_the_entropy_is_as_at_first_a_branch_is_a_fair_coin() -> None:
 
 @pytest.mark.slow
 def test_a_difference_of_one_adds_the_weight() -> None:
-    """dH of +1 gives P = 0.5 + 0.2 = 0.7; of -5, 0; of +5, 1. What decides is the turn before the answer, or the one after it."""
+    """dH of +1 gives P = 0.5 + 0.2 = 0.7; of -5, 0; of +5, 1.
+    What decides is the turn before the answer, or the one after it."""
     for decides, entropies in ((Decides.before, (1.0, 2.0, 0.0)), (Decides.after, (1.0, 0.0, 2.0))):
         assert share(decides, entropies, 2) == pytest.approx(0.7, abs=0.1)
     assert share(Decides.before, (5.0, 0.0, 0.0), 2) == 0.0

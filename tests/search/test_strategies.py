@@ -19,14 +19,22 @@ ANSWERS = toy_answers(0.2, words=6)
 
 STRATEGIES = {
     "uct": UCT(UCTConfig(iterations=4, max_depth=4, width=3)),
-    "uct_by_text": UCT(UCTConfig(iterations=3, max_depth=4, width=3, dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0)),
-    "uct_without_dedupe": UCT(UCTConfig(iterations=2, max_depth=3, width=4, dedupe=Dedupe.none, enough_good=1, enough_bad=0)),
+    "uct_by_text": UCT(
+        UCTConfig(
+            iterations=3, max_depth=4, width=3, dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0
+        )
+    ),
+    "uct_without_dedupe": UCT(
+        UCTConfig(iterations=2, max_depth=3, width=4, dedupe=Dedupe.none, enough_good=1, enough_bad=0)
+    ),
     "sample": Sample(episodes=4, max_steps=5, max_invalid=2),
     "branch": Branch(leaves=7, initial=2, at_once=2, max_steps=5, max_invalid=2),
     "branch_where_unsure": Branch(leaves=6, initial=3, at_once=3, max_steps=4, select=Select.unsure),
     "stepwise": Stepwise(episodes=2, max_steps=5),
     "dense": Dense(DenseConfig(base=4, max_depth=4, window=3, stop_rollouts=14), SiblingRule(min_gap=0.3)),
-    "dense_with_pairs": Dense(DenseConfig(base=5, max_depth=3, window=4, greedy_branch=False, stop_pairs=4), SiblingRule(max_visits=1)),
+    "dense_with_pairs": Dense(
+        DenseConfig(base=5, max_depth=3, window=4, greedy_branch=False, stop_pairs=4), SiblingRule(max_visits=1)
+    ),
 }
 
 every = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
@@ -34,7 +42,8 @@ seeds = pytest.mark.parametrize("seed", range(4))
 
 
 def begun(strategy: Strategy, seed: int) -> Tree:
-    """A tree that the strategy has not seen: only its root, or an expert's path for the strategy that goes on from one."""
+    """A tree that the strategy has not seen: only its root, or an expert's path for the strategy that goes on from
+    one."""
     tree = new_tree(seed)
     return tree_of("e1 / e2 / e3: 1.0", into=tree, origin=Origin.PREFIX) if isinstance(strategy, Stepwise) else tree
 
@@ -54,7 +63,11 @@ def test_every_turn_is_answered_for_and_telling_twice_changes_nothing(strategy: 
             assert len(nodes) == len(children) == expansion.n
             assert [node for node in nodes if node is not None] == tree.nodes[first:]
             for node, child in zip(nodes, children, strict=True):
-                assert node is None or (node.parent, node.text, node.observation) == (expansion.node, child.text, child.observation)
+                assert node is None or (node.parent, node.text, node.observation) == (
+                    expansion.node,
+                    child.text,
+                    child.observation,
+                )
             told = to_json(tree)
             assert strategy.tell(tree, expansion, children) == []
             assert to_json(tree) == told

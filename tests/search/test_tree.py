@@ -33,7 +33,9 @@ def test_round_trip_is_equal_and_stable() -> None:
     tree.nodes[1].branch = 0
     tree.nodes[2].verdict = Verdict(Rating.UNCERTAIN)
     tree.search.update(iteration=1, cursor=0)
-    tree.revisions.append(Revision(bad=1, good=2, ancestor=0, transition=1, reflection="That was wrong.", spliced=True, end=2))
+    tree.revisions.append(
+        Revision(bad=1, good=2, ancestor=0, transition=1, reflection="That was wrong.", spliced=True, end=2)
+    )
     tree.spend(Cost(calls=2, completions=8, judge_calls=1))
     tree.count(duplicates=3)
     again = from_bytes(to_bytes(tree))
@@ -48,7 +50,9 @@ def test_how_a_turn_came_out_and_its_scores_are_stored_where_they_say_something(
     assert stored_child(child("a")).keys() & {"status", "scores"} == set()
     tree.nodes[1].status, tree.nodes[2].scores = CallStatus.empty, {"f1": 0.5, "em": 0.0}
     again = from_bytes(to_bytes(tree))
-    assert again == tree and again.nodes[1].status is CallStatus.empty and again.nodes[2].scores == {"em": 0.0, "f1": 0.5}
+    assert (
+        again == tree and again.nodes[1].status is CallStatus.empty and again.nodes[2].scores == {"em": 0.0, "f1": 0.5}
+    )
     stored = json.loads(to_json(tree))
     del stored["nodes"][1]["status"], stored["nodes"][2]["scores"]
     assert from_json(json.dumps(stored)) == plain
@@ -62,7 +66,9 @@ def test_how_a_turn_came_out_and_its_scores_are_stored_where_they_say_something(
 def test_reasoning_is_stored_where_there_is_some() -> None:
     plain, tree = tree_of("a / b: 1.0"), tree_of("a / b: 1.0")
     stored = json.loads(to_json(plain))
-    assert "hiding" not in stored and all("reasoning" not in node for node in stored["nodes"]), "trees of before keep their text"
+    assert "hiding" not in stored and all("reasoning" not in node for node in stored["nodes"]), (
+        "trees of before keep their text"
+    )
     assert "reasoning" not in stored_child(child("a"))
     tree.nodes[1].reasoning, tree.hiding = 1, Hiding(2, (5, 6))
     again = from_bytes(to_bytes(tree))
@@ -96,7 +102,9 @@ def test_what_hides_reasoning_takes_its_opening_off_and_puts_what_the_template_w
         (["a / b"], 2, False),
     ],
 )
-def test_episodes_are_identical_where_several_were_drawn_and_say_the_same(paths: list[str], draws: int, expected: bool) -> None:
+def test_episodes_are_identical_where_several_were_drawn_and_say_the_same(
+    paths: list[str], draws: int, expected: bool
+) -> None:
     tree = tree_of(*paths)
     tree.nodes[2].draws = draws
     assert tree.identical() is expected

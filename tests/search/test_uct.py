@@ -1,4 +1,5 @@
-"""UCT against an independent simulation of the original's loop, golden trees, and properties that hold for any answers."""
+"""UCT against an independent simulation of the original's loop, golden trees, and properties that hold for any
+answers."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from agentr.types import Outcome
 from tests.trees import add, child, new_tree, run_search, toy_answers
 
 GOLDEN = Path(__file__).parent / "golden"
-PAPER = UCTConfig(iterations=8, max_depth=20, width=4, c_uct=0.25, dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0)
+PAPER = UCTConfig(
+    iterations=8, max_depth=20, width=4, c_uct=0.25, dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0
+)
 WIN = child("win", 1.0, Outcome.SUCCESS)
 LOSE = child("lose", 0.0, Outcome.FAILURE)
 WIN_TOO = child("win too", 1.0, Outcome.SUCCESS)
@@ -66,10 +69,21 @@ def test_golden_tree(name: str) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10_000), width=st.integers(1, 4), depth=st.integers(1, 6), ends=st.floats(0, 0.6), default=st.booleans())
+@given(
+    seed=st.integers(0, 10_000),
+    width=st.integers(1, 4),
+    depth=st.integers(1, 6),
+    ends=st.floats(0, 0.6),
+    default=st.booleans(),
+)
 def test_visits_and_values_are_conserved(seed: int, width: int, depth: int, ends: float, default: bool) -> None:
     config = UCTConfig(
-        iterations=5, max_depth=depth, width=width, stop_simulation_at_success=default, enough_good=2 if default else 0, enough_bad=1
+        iterations=5,
+        max_depth=depth,
+        width=width,
+        stop_simulation_at_success=default,
+        enough_good=2 if default else 0,
+        enough_bad=1,
     )
     tree, strategy = new_tree(seed), UCT(config)
     assert grow(strategy, tree, ends) <= strategy.max_completions
@@ -79,7 +93,9 @@ def test_visits_and_values_are_conserved(seed: int, width: int, depth: int, ends
     for node in tree.nodes:
         below = [leaf for leaf in leaves if node in tree.path(leaf.id, root=True)]
         assert node.visits == len(below)
-        assert node.terminal == (node.outcome is not None or (bool(node.children) and all(tree.nodes[c].terminal for c in node.children)))
+        assert node.terminal == (
+            node.outcome is not None or (bool(node.children) and all(tree.nodes[c].terminal for c in node.children))
+        )
         assert node.depth <= depth + 1
         assert node.expansions <= 1
     assert tree.search["iteration"] <= 5
@@ -144,7 +160,9 @@ def test_simulation_ends_at_success_only_in_the_default() -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), leaves=st.integers(1, 9), width=st.integers(1, 5), ends=st.floats(0, 0.8))
 def test_a_search_for_so_many_leaves_ends_with_exactly_as_many(seed: int, leaves: int, width: int, ends: float) -> None:
-    config = UCTConfig(iterations=1000, max_depth=4, width=width, dedupe=Dedupe.none, enough_good=0, stop_simulation_at_success=False)
+    config = UCTConfig(
+        iterations=1000, max_depth=4, width=width, dedupe=Dedupe.none, enough_good=0, stop_simulation_at_success=False
+    )
     tree, strategy = new_tree(seed), UCT(config, leaves)
     grow(strategy, tree, ends)
     unbounded = new_tree(seed)
@@ -156,7 +174,10 @@ def test_a_search_for_so_many_leaves_ends_with_exactly_as_many(seed: int, leaves
 def open_root(*turns: Child, enough: tuple[int, int], iterations: int = 9) -> Tree:
     """The tree of one simulation: these turns, and one that is left open beside them."""
     good, bad = enough
-    strategy, tree = UCT(UCTConfig(width=len(turns) + 1, enough_good=good, enough_bad=bad, iterations=iterations)), new_tree()
+    strategy, tree = (
+        UCT(UCTConfig(width=len(turns) + 1, enough_good=good, enough_bad=bad, iterations=iterations)),
+        new_tree(),
+    )
     tell_next(strategy, tree, *turns, child("go on"))
     assert not tree.root.terminal, "something is left to search"
     assert bool(strategy.ask(tree)) == ("stopped" not in tree.search)
@@ -168,7 +189,12 @@ def test_search_stops_when_there_is_enough_to_learn_from() -> None:
     assert open_root(WIN, LOSE, enough=(1, 1)).search["stopped"] == "enough"
     assert open_root(WIN, WIN_TOO, LOSE, LOSE_TOO, enough=(2, 2)).search["stopped"] == "enough"
     assert open_root(WIN, enough=(1, 0)).search["stopped"] == "enough"
-    for turns, enough in (((WIN, LOSE), (2, 1)), ((WIN, LOSE), (1, 2)), ((WIN,), (1, 1)), ((WIN, WIN_TOO, LOSE), (0, 0))):
+    for turns, enough in (
+        ((WIN, LOSE), (2, 1)),
+        ((WIN, LOSE), (1, 2)),
+        ((WIN,), (1, 1)),
+        ((WIN, WIN_TOO, LOSE), (0, 0)),
+    ):
         tree = open_root(*turns, enough=enough)
         assert tree.search["iteration"] == 1
         assert "stopped" not in tree.search, f"{enough} was not reached by {len(turns)} turns"
@@ -184,7 +210,8 @@ def test_the_default_has_enough_with_four_successes_and_two_other_paths() -> Non
 
 
 def simulate(strategy: UCT, tree: Tree, ending: Child) -> None:
-    """One simulation of two turns: an open one beside another, then ``ending`` beside a failure. Its other turn stays open."""
+    """One simulation of two turns: an open one beside another, then ``ending`` beside a failure.
+    Its other turn stays open."""
     done = tree.search.get("iteration", 0)
     while tree.search.get("iteration", 0) == done:
         (expansion,) = strategy.ask(tree)

@@ -1,4 +1,5 @@
-"""A disk that fails, or a process that dies, between any two system calls: what is there afterwards is the old state or the new one.
+"""A disk that fails, or a process that dies, between any two system calls: what is there afterwards is the old state or
+the new one.
 
 All writes of the store go through ``agentr.store.files.disk``, so each point can be tried.
 """
@@ -69,7 +70,13 @@ class Failing(Disk):
 
 
 def trees() -> list[Any]:
-    return [door(), *(episode(f"t{n}", ["open", "wait"], float(n % 2), Outcome.SUCCESS if n % 2 else Outcome.FAILURE, n) for n in range(4))]
+    return [
+        door(),
+        *(
+            episode(f"t{n}", ["open", "wait"], float(n % 2), Outcome.SUCCESS if n % 2 else Outcome.FAILURE, n)
+            for n in range(4)
+        ),
+    ]
 
 
 def seal_trees(root: Path) -> None:

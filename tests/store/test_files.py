@@ -51,7 +51,10 @@ def test_a_folder_that_failed_leaves_the_old_one_and_no_part(tmp_path: Path, err
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"no space left on the device while writing .*model"), write_aside(tmp_path / "model"):
+    with (
+        pytest.raises(RunError, match=r"no space left on the device while writing .*model"),
+        write_aside(tmp_path / "model"),
+    ):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 
@@ -60,7 +63,10 @@ def test_a_limit_on_files_is_named(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(RunError, match=r"x cannot be written: it is larger than this process may write\. Raise the limit \(ulimit -f"):
+        with pytest.raises(
+            RunError,
+            match=r"x cannot be written: it is larger than this process may write\. Raise the limit \(ulimit -f",
+        ):
             write_bytes(tmp_path / "x", bytes(2000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -68,7 +74,9 @@ def test_a_limit_on_files_is_named(tmp_path: Path) -> None:
 
 
 def test_what_a_model_folder_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"the start checkpoint .*nowhere has no config\.json: it is not a model folder"):
+    with pytest.raises(
+        ModelError, match=r"the start checkpoint .*nowhere has no config\.json: it is not a model folder"
+    ):
         require_model(tmp_path / "nowhere", "the start checkpoint")
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ModelError, match=r"has no weights \(\*\.safetensors\)"):
@@ -77,11 +85,19 @@ def test_what_a_model_folder_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has no tokenizer"):
         require_model(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ModelError, match=r"cannot be loaded: model\.safetensors is no file of safetensors, or damaged\. Download"):
+    with pytest.raises(
+        ModelError, match=r"cannot be loaded: model\.safetensors is no file of safetensors, or damaged\. Download"
+    ):
         require_model(tmp_path)
-    save_file({"a": np.zeros(100, np.float32), "b": np.ones((3, 5), np.float16)}, tmp_path / "model.safetensors", {"format": "pt"})
+    save_file(
+        {"a": np.zeros(100, np.float32), "b": np.ones((3, 5), np.float16)},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
+    )
     require_model(tmp_path)
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[:-30])
-    with pytest.raises(ModelError, match=rf"model\.safetensors has {len(whole) - 30} bytes, and {len(whole)} are announced in it"):
+    with pytest.raises(
+        ModelError, match=rf"model\.safetensors has {len(whole) - 30} bytes, and {len(whole)} are announced in it"
+    ):
         require_model(tmp_path)

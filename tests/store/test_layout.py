@@ -92,7 +92,9 @@ def test_every_spelling_of_an_arm_and_of_its_stages_is_understood(arm: Arm, stag
     numbered = [str(n), f"round {n}", f"round{n}", f"rounds/{n}", f"rounds/{n:02d}", f" {n:02d} "]
     names = {CONTROL: ["control"], WARM_START: [*numbered, "warm start", "warm_start"]}.get(arm, numbered)
     for name in names:
-        for text in [f"{name}/{stage}", f"{name}: {stage}", f"{name.strip()}/{stage}/"] if stage else [name, f"{name.strip()}/"]:
+        for text in (
+            [f"{name}/{stage}", f"{name}: {stage}", f"{name.strip()}/{stage}/"] if stage else [name, f"{name.strip()}/"]
+        ):
             if " /" in text or " :" in text:
                 continue
             assert place_of(text) == (arm, stage), text
@@ -100,7 +102,9 @@ def test_every_spelling_of_an_arm_and_of_its_stages_is_understood(arm: Arm, stag
             assert round_number(text) == (None if arm == CONTROL else n)
 
 
-@pytest.mark.parametrize("name", ["model", "rounds/01", "rounds/01/rollouts/000001", "rounds/x/train", "control", "old/rounds/01/train"])
+@pytest.mark.parametrize(
+    "name", ["model", "rounds/01", "rounds/01/rollouts/000001", "rounds/x/train", "control", "old/rounds/01/train"]
+)
 def test_what_is_of_no_arm(name: str) -> None:
     assert stage_of(name) is None
 
@@ -113,7 +117,9 @@ def test_rounds_are_in_order_and_the_control_is_last() -> None:
 
 def test_steps_of_online_training() -> None:
     assert step_of("rounds/01/rollouts/000017") == ("rounds/01/rollouts", 17)
-    assert [step_of(name) for name in ("rounds/01/rollouts", "rounds/01/rollouts/a", "rounds/01/train/000017")] == [None] * 3
+    assert [step_of(name) for name in ("rounds/01/rollouts", "rounds/01/rollouts/a", "rounds/01/train/000017")] == [
+        None
+    ] * 3
 
 
 def test_stages_on_disk_are_folders_at_the_places_of_stages(tmp_path: Path) -> None:

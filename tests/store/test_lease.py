@@ -140,7 +140,9 @@ def test_an_owner_that_was_stopped_and_lost_the_run_changes_nothing_any_more(roo
     assert sorted(path.name for path in root.iterdir()) == [".lease", "before.json"]
     files.write_json(root.parent / "outside.json", 1)
     old.release()
-    assert not json.loads((root / ".lease/000002.json").read_text())["released"], "a late release is not one of the new owner's"
+    assert not json.loads((root / ".lease/000002.json").read_text())["released"], (
+        "a late release is not one of the new owner's"
+    )
     new.release()
 
 

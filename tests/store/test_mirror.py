@@ -109,7 +109,9 @@ def config_of(url: str, *overrides: str) -> Config:
 
 
 @contextlib.contextmanager
-def driver(root: Path, url: str, said: list[str] | None = None, overrides: Sequence[str] = (), change: bool = False) -> Iterator[RunStore]:
+def driver(
+    root: Path, url: str, said: list[str] | None = None, overrides: Sequence[str] = (), change: bool = False
+) -> Iterator[RunStore]:
     """A driver that has taken the run, and restored it if there was none. Its mirror is `mirrors`."""
     config = config_of(url, *overrides)
     store = RunStore(root, (said if said is not None else []).append)
@@ -123,10 +125,17 @@ def driver(root: Path, url: str, said: list[str] | None = None, overrides: Seque
 
 
 @contextlib.contextmanager
-def mirrors(store: RunStore, url: str, said: list[str] | None = None, overrides: Sequence[str] = ()) -> Iterator[Mirror]:
+def mirrors(
+    store: RunStore, url: str, said: list[str] | None = None, overrides: Sequence[str] = ()
+) -> Iterator[Mirror]:
     """The thread of a driver."""
     mirror = Mirror(
-        store, Identity.of(config_of(url, *overrides)), url, (said if said is not None else []).append, is_complete, poll_s=0.02
+        store,
+        Identity.of(config_of(url, *overrides)),
+        url,
+        (said if said is not None else []).append,
+        is_complete,
+        poll_s=0.02,
     )
     mirror.start()
     try:
@@ -216,7 +225,9 @@ def test_the_mirror_follows_the_run(tmp_path: Path, url: str) -> None:
 
         store.stages.run("rounds/03/outer", Summary, outer)
         until(lambda: len(stages_at(url)) == 4, "then the other one")
-        assert list(stages_at(url)) == [record.name for record in store.records()] and "outer" in list(stages_at(url))[2]
+        assert (
+            list(stages_at(url)) == [record.name for record in store.records()] and "outer" in list(stages_at(url))[2]
+        )
 
 
 def stages_at(url: str) -> dict[str, Any]:
@@ -267,8 +278,12 @@ def test_a_run_directory_that_holds_a_run_is_not_touched(root: Path, folder: str
     with driver(root, folder, said) as store, mirrors(store, folder, said) as thread:
         assert thread.finish(30) == []
     assert not (root / "rounds/01/eval").exists()
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.parts[-2] == "train"} == before
-    assert "also has rounds/01/eval, which" in said[0] and "rounds/01/eval" in stages_at(folder), "what is only there stays there"
+    assert {
+        path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.parts[-2] == "train"
+    } == before
+    assert "also has rounds/01/eval, which" in said[0] and "rounds/01/eval" in stages_at(folder), (
+        "what is only there stays there"
+    )
 
 
 def test_a_mirror_without_a_run_gives_nothing(tmp_path: Path, folder: str) -> None:
@@ -416,7 +431,9 @@ def test_a_restore_that_was_cut_off_goes_on(root: Path, bucket: str, monkeypatch
         pass
     assert (root / RESTORING).exists()
     with (
-        pytest.raises(RunError, match=r"was not restored to the end\. Set run\.mirror, and start .* delete .*restoring\.json"),
+        pytest.raises(
+            RunError, match=r"was not restored to the end\. Set run\.mirror, and start .* delete .*restoring\.json"
+        ),
         driver(root, ""),
     ):
         pass
@@ -447,7 +464,9 @@ def test_the_driver_of_an_earlier_epoch_stops(root: Path, url: str, tmp_path: Pa
             until(lambda: "rounds/02/train" in stages_at(url), "the new one mirrors")
             stage(old, "rounds/02/train", weights=b"of the old one")
             until(lambda: said, "the old one notices")
-            assert said == [f"another driver mirrors this run to {url}: {new.owner()}. Nothing more is mirrored from here to {url}."]
+            assert said == [
+                f"another driver mirrors this run to {url}: {new.owner()}. Nothing more is mirrored from here to {url}."
+            ]
             assert thread.finish(30) == [], "nothing that is left is its own to mirror"
             stage(new, "rounds/03/train", weights=b"of the new one")
             assert other.finish(30) == []
@@ -461,7 +480,9 @@ def test_of_drivers_that_begin_together_one_goes_on(root: Path, bucket: str, tmp
     said: list[list[str]] = [[] for _ in roots]
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(driver(root, bucket)) for root in roots]
-        threads = [stack.enter_context(mirrors(store, bucket, heard)) for store, heard in zip(stores, said, strict=True)]
+        threads = [
+            stack.enter_context(mirrors(store, bucket, heard)) for store, heard in zip(stores, said, strict=True)
+        ]
         assert [thread.finish(30) for thread in threads] == [[]] * 4
     found = require_whole(bucket, tmp_path / "fetched")
     assert found is not None and len(found.stages) == 7
@@ -490,7 +511,9 @@ def test_a_manifest_that_was_deleted_is_written_anew(root: Path, url: str, tmp_p
     assert len(stages_at(url)) == 8
 
 
-def test_a_driver_that_lost_the_run_mirrors_nothing_more(root: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_lost_the_run_mirrors_nothing_more(
+    root: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     with driver(root, folder, said) as store:
 
@@ -511,7 +534,9 @@ def test_the_mirror_of_another_run_is_refused(root: Path, folder: str, tmp_path:
     mirror(root, folder)
     before = manifest_of(folder)
     with (
-        pytest.raises(RunError, match=r"is the mirror of a run with another configuration: run\.seed: 0 -> 7.*another run\.mirror"),
+        pytest.raises(
+            RunError, match=r"is the mirror of a run with another configuration: run\.seed: 0 -> 7.*another run\.mirror"
+        ),
         driver(tmp_path / "new", folder, overrides=["run.seed=7"]),
     ):
         pass
@@ -519,7 +544,11 @@ def test_the_mirror_of_another_run_is_refused(root: Path, folder: str, tmp_path:
     with driver(tmp_path / "own", "", overrides=["run.seed=7"]) as store:
         stage(store, "model", weights=b"w")
     left, said = mirror(tmp_path / "own", folder, overrides=["run.seed=7"])
-    assert left == [] and len(said) == 1 and "another configuration: run.seed: 0 -> 7. Give each run one of its own." in said[0]
+    assert (
+        left == []
+        and len(said) == 1
+        and "another configuration: run.seed: 0 -> 7. Give each run one of its own." in said[0]
+    )
     assert manifest_of(folder) == before
     with driver(tmp_path / "new", folder, overrides=["run.seed=7"], change=True):
         assert list(examine(tmp_path / "new")) == []
@@ -534,7 +563,10 @@ def test_where_a_run_is_mirrored_may_change(root: Path, folder: str) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("ftp://host/x", "'ftp' is no kind of mirror. Give s3://bucket/prefix, gs://bucket/prefix, file:///folder, or nothing."),
+        (
+            "ftp://host/x",
+            "'ftp' is no kind of mirror. Give s3://bucket/prefix, gs://bucket/prefix, file:///folder, or nothing.",
+        ),
         ("/backup", "'/backup' is no kind of mirror."),
         ("s3://", "s3:// names no bucket."),
         ("gs:///prefix", "gs:///prefix names no bucket."),
@@ -582,13 +614,19 @@ def test_rights_that_are_missing_are_said_once_and_mended(root: Path, s3: S3, mo
     url, iam = s3.new(), s3.talk("iam")
     iam.create_user(UserName="driver")
     key = iam.create_access_key(UserName="driver")["AccessKey"]
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]})
+    policy = json.dumps(
+        {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+    )
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "whatever-it-is")
     s3.check_keys("0")
     try:
         left, said = mirror(root, url, wait_s=1.0)
-        assert len(left) == 7 and len(said) == 1 and "the credentials are refused (SignatureDoesNotMatch). Check AWS_ACC" in said[0]
+        assert (
+            len(left) == 7
+            and len(said) == 1
+            and "the credentials are refused (SignatureDoesNotMatch). Check AWS_ACC" in said[0]
+        )
         assert "whatever-it-is" not in said[0] and key["AccessKeyId"] not in said[0]
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
 
@@ -610,13 +648,19 @@ def test_a_server_that_is_gone_is_said_once(root: Path, s3: S3, monkeypatch: pyt
 
 
 def test_a_folder_that_is_gone_is_said_once_and_mended(root: Path, tmp_path: Path) -> None:
-    mended(root, f"file://{tmp_path}/disk/one", "there is no such folder, nor the one above it", (tmp_path / "disk").mkdir)
+    mended(
+        root, f"file://{tmp_path}/disk/one", "there is no such folder, nor the one above it", (tmp_path / "disk").mkdir
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("Unable to copy data to file: No space left on device (os error 28)\nsource: Os { code: 28, kind: StorageFull }", "no space left"),
+        (
+            "Unable to copy data to file: No space left on device (os error 28)\n"
+            "source: Os { code: 28, kind: StorageFull }",
+            "no space left",
+        ),
         ("Error performing PUT http://169.254.169.254/latest/api/token in 1ms", "no credentials were found"),
         ("status: 503, body: <Code>SlowDown</Code>", "it is overloaded or out of order (SlowDown)"),
         (
@@ -634,7 +678,10 @@ def test_a_run_that_may_be_in_a_mirror_is_not_begun_anew(tmp_path: Path, s3: S3)
     """A mirror that cannot be read may hold finished work, which would be done again."""
     url = s3.new(made=False)
     with (
-        pytest.raises(RunError, match=r"holds no run, and whether its mirror does is not known: .*no such bucket.*take run\.mirror out\.$"),
+        pytest.raises(
+            RunError,
+            match=r"holds no run, and whether its mirror does is not known: .*no such bucket.*take run\.mirror out\.$",
+        ),
         driver(tmp_path / "run", url),
     ):
         pass
@@ -723,7 +770,9 @@ def test_damage_in_the_mirror_is_named_and_everything_else_restored(
 ) -> None:
     mirror(root, folder)
     expected, name = contents(root), "rounds/01/train"
-    path = Path(folder.removeprefix("file://")) / object_name(manifest_of(folder).stages[name].files["model/model.safetensors"])
+    path = Path(folder.removeprefix("file://")) / object_name(
+        manifest_of(folder).stages[name].files["model/model.safetensors"]
+    )
     kept = path.read_bytes()
     damage(path)
     rmtree(root)
@@ -762,7 +811,9 @@ def test_a_manifest_that_is_damaged_is_named(root: Path, folder: str, damage: Ca
         pass
 
 
-def test_a_mirror_of_a_later_version_or_that_leads_elsewhere_is_refused(root: Path, folder: str, tmp_path: Path) -> None:
+def test_a_mirror_of_a_later_version_or_that_leads_elsewhere_is_refused(
+    root: Path, folder: str, tmp_path: Path
+) -> None:
     mirror(root, folder)
     found, path = manifest_of(folder), Path(folder.removeprefix("file://")) / MANIFEST
     stolen = replace(found.stages["model"], files={"../../stolen": found.log})
@@ -771,7 +822,10 @@ def test_a_mirror_of_a_later_version_or_that_leads_elsewhere_is_refused(root: Pa
         pass
     stored = json.loads(found.stored())
     path.write_text(json.dumps({**stored, "format": 9}))
-    with pytest.raises(DataError, match="format 9; this version of agentr reads up to 1"), driver(tmp_path / "new", folder):
+    with (
+        pytest.raises(DataError, match="format 9; this version of agentr reads up to 1"),
+        driver(tmp_path / "new", folder),
+    ):
         pass
 
 
@@ -801,7 +855,9 @@ def checkpoint(job: TrainJob, step: int, whole: bool = True) -> Path:
     return folder
 
 
-def test_an_unfinished_training_goes_on_from_its_newest_whole_checkpoint(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_training_goes_on_from_its_newest_whole_checkpoint(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, name = tmp_path / "run", "rounds/01/train"
     create = Bucket.create
 
@@ -847,7 +903,9 @@ def test_an_unfinished_training_goes_on_from_its_newest_whole_checkpoint(tmp_pat
         stage(store, name, weights=b"trained")
         with mirrors(store, url) as thread:
             assert thread.finish(30) == []
-    assert stages_at(url)[name].files.keys() == {"model/weights", "job.json"}, "once it is sealed, that is what there is"
+    assert stages_at(url)[name].files.keys() == {"model/weights", "job.json"}, (
+        "once it is sealed, that is what there is"
+    )
 
 
 def test_a_chain_of_trainings_goes_on_in_the_middle(tmp_path: Path, folder: str) -> None:
@@ -870,7 +928,9 @@ def test_a_chain_of_trainings_goes_on_in_the_middle(tmp_path: Path, folder: str)
         assert thread.finish(30) == []
     rmtree(root)
     with driver(root, folder):
-        assert (root / name / "01/model/weights").read_bytes() == b"of the first" and (root / name / "01/result.json").exists()
+        assert (root / name / "01/model/weights").read_bytes() == b"of the first" and (
+            root / name / "01/result.json"
+        ).exists()
         newest = latest(root / name / "02/work-000000.0000/checkpoints")
         assert newest is not None and newest.name == "checkpoint-3"
 
@@ -890,7 +950,9 @@ def test_an_online_training_is_mirrored_once_it_is_sealed(tmp_path: Path, folder
     assert stages_at(folder) == {}
 
 
-def test_checkpoints_that_are_gone_before_they_are_mirrored_are_told(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_that_are_gone_before_they_are_mirrored_are_told(
+    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     with driver(tmp_path / "run", folder, said) as store, mirrors(store, folder, said):
 
@@ -907,12 +969,19 @@ def test_checkpoints_that_are_gone_before_they_are_mirrored_are_told(tmp_path: P
 
             monkeypatch.setattr(Bucket, "create", slow)
             checkpoint(job, 5)
-            until(lambda: any("checkpoint-10" in f for e in stages_at(folder).values() for f in e.files), "the next one is mirrored")
+            until(
+                lambda: any("checkpoint-10" in f for e in stages_at(folder).values() for f in e.files),
+                "the next one is mirrored",
+            )
             raise SystemExit
 
         with pytest.raises(SystemExit):
             store.stages.run("rounds/01/train", TrainSummary, train)
-    assert len(said) == 1 and "a checkpoint of rounds/01/train was not mirrored" in said[0] and "raise train.checkpoint_every" in said[0]
+    assert (
+        len(said) == 1
+        and "a checkpoint of rounds/01/train was not mirrored" in said[0]
+        and "raise train.checkpoint_every" in said[0]
+    )
 
 
 # the driver -----------------------------------------------------------------------------------------------------------
@@ -925,7 +994,9 @@ class Idle:
         self.store = store
 
 
-def test_the_driver_waits_for_its_mirror_and_restores_from_it(root: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_driver_waits_for_its_mirror_and_restores_from_it(
+    root: Path, bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     expected, config = contents(root), config_of(bucket, f"run.dir={root}")
     with opened(plan_of(config), Reporter(), services=cast(Any, Idle())):
         pass
@@ -941,7 +1012,9 @@ def test_the_driver_says_what_is_not_mirrored_and_after_an_error_does_not_wait(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"file://{tmp_path}/disk/one"
-    with opened(plan_of(config_of(url, f"run.dir={root}", "run.mirror_wait_s=0.5")), Reporter(), services=cast(Any, Idle())):
+    with opened(
+        plan_of(config_of(url, f"run.dir={root}", "run.mirror_wait_s=0.5")), Reporter(), services=cast(Any, Idle())
+    ):
         pass
     assert f"not mirrored to {url}: model, rounds/00/demonstrations, " in capsys.readouterr().out
     started = time.monotonic()
@@ -955,13 +1028,19 @@ def test_the_driver_says_what_is_not_mirrored_and_after_an_error_does_not_wait(
 
 def test_a_mirror_that_fails_is_a_trouble_until_it_works(root: Path, tmp_path: Path) -> None:
     def found() -> list[str]:
-        return [str(cause["kind"]) for trouble in troubles(read_lines(root / "events.jsonl")) for cause in trouble["causes"]]
+        return [
+            str(cause["kind"]) for trouble in troubles(read_lines(root / "events.jsonl")) for cause in trouble["causes"]
+        ]
 
     url = f"file://{tmp_path}/disk/one"
     with opened(plan_of(config_of(url, f"run.dir={root}")), Reporter(), services=cast(Any, Idle())):
         until(lambda: found() == [CauseKind.mirror_failing], "the trouble")
         said = CliRunner().invoke(app, ["status", str(root)]).output
-        assert f"mirror: nothing is mirrored to {url} (" in said and "there is no such folder" in said and "run.mirror" in said
+        assert (
+            f"mirror: nothing is mirrored to {url} (" in said
+            and "there is no such folder" in said
+            and "run.mirror" in said
+        )
         (tmp_path / "disk").mkdir()
     assert found() == []
 
@@ -990,7 +1069,14 @@ def test_a_signal_to_end_does_not_wait_for_a_server_that_hangs(root: Path, s3: S
         asked: list[socket.socket] = []
         threading.Thread(target=lambda: asked.append(silent.accept()[0]), daemon=True).start()
         environment = {**os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
-        arguments = [sys.executable, "-c", textwrap.dedent(STOPPED), *AGENT_R, f"run.mirror={s3.new()}", f"run.dir={root}"]
+        arguments = [
+            sys.executable,
+            "-c",
+            textwrap.dedent(STOPPED),
+            *AGENT_R,
+            f"run.mirror={s3.new()}",
+            f"run.dir={root}",
+        ]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(arguments, env=environment, text=True, **pipes) as process:
             assert process.stdin is not None and process.stdout is not None and process.stderr is not None

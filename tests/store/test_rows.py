@@ -18,7 +18,9 @@ ROWS = [Row((1, 2, 3), (0, 1, 1), Provenance("a", (0, 1), "good", {"return": 0.5
 PAIRS = [Preference((1, 2), (3,), (1,), (4, 5), (1, 0), Provenance("a", (0, 1), "trajectory", rejected=(0, 2)))]
 
 #: Two targets, of which the policy drew the last two tokens.
-DRAWN = Rollout((1, 2, 3), (0, 1, 1), Provenance("a", (1,), "rollout"), (None, -0.5, -0.25), (0.0, 1.0, -1.0), "a", {"total": 1.0})
+DRAWN = Rollout(
+    (1, 2, 3), (0, 1, 1), Provenance("a", (1,), "rollout"), (None, -0.5, -0.25), (0.0, 1.0, -1.0), "a", {"total": 1.0}
+)
 
 
 def test_a_dataset_names_its_type_and_its_loss(tmp_path: Path) -> None:
@@ -97,6 +99,8 @@ FAULTS: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("row", "change", "says"), FAULTS)
-def test_a_row_that_cannot_be_trained_on_is_refused_with_what_is_wrong(row: Any, change: dict[str, Any], says: str) -> None:
+def test_a_row_that_cannot_be_trained_on_is_refused_with_what_is_wrong(
+    row: Any, change: dict[str, Any], says: str
+) -> None:
     with pytest.raises(DataError, match=says):
         replace(row, **change)

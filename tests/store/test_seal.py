@@ -99,7 +99,9 @@ def test_a_model_outside_the_run_is_known_by_what_it_holds_and_not_by_its_name(f
     record = replace(record, files={})
     assert damage(folder, record) == {}
     moved = model.rename(tmp_path / "elsewhere")
-    assert damage(folder, record) == {str(model): "is missing: say where it is now ('agentr resume' and 'agentr doctor' take --model)"}
+    assert damage(folder, record) == {
+        str(model): "is missing: say where it is now ('agentr resume' and 'agentr doctor' take --model)"
+    }
     assert hash_folder(moved) == record.summary["folder_hash"]
     record.summary["path"] = str(moved)
     assert damage(folder, record) == {}
@@ -114,14 +116,24 @@ def test_what_later_stages_read_decides_the_content(folder: Path) -> None:
     files = hash_files(folder, files_of(folder))
     changed = {name: {**files, name: replace(files[name], blake3="0" * 32)} for name in files}
     of_weights = content_hash(files, Weights())
-    assert content_hash(changed["rows.parquet"], Weights()) == of_weights == content_hash(dict(reversed(files.items())), Weights())
+    assert (
+        content_hash(changed["rows.parquet"], Weights())
+        == of_weights
+        == content_hash(dict(reversed(files.items())), Weights())
+    )
     assert len({of_weights, *(content_hash(changed[name], Weights()) for name in files if name != "rows.parquet")}) == 3
-    assert content_hash(files, TreeSummary(trees_hash="1")) == content_hash(changed["rows.parquet"], TreeSummary(trees_hash="1"))
+    assert content_hash(files, TreeSummary(trees_hash="1")) == content_hash(
+        changed["rows.parquet"], TreeSummary(trees_hash="1")
+    )
     assert content_hash(files, TreeSummary(trees_hash="1")) != content_hash(files, TreeSummary(trees_hash="2"))
 
 
 def test_a_hash_of_data_does_not_depend_on_the_order_of_keys_and_on_nothing_else() -> None:
-    assert hash_of({"a": 1, "b": [1, 2]}) == hash_of({"b": [1, 2], "a": 1}) == blake3(b'{"a":1,"b":[1,2]}').hexdigest(length=16)
+    assert (
+        hash_of({"a": 1, "b": [1, 2]})
+        == hash_of({"b": [1, 2], "a": 1})
+        == blake3(b'{"a":1,"b":[1,2]}').hexdigest(length=16)
+    )
     assert hash_of({"b": [1, 2]}) != hash_of({"b": [2, 1]})
     assert hash_of(Path("x")) == hash_of("x")
 
@@ -159,6 +171,9 @@ def test_a_record_of_another_version_is_read_or_refused() -> None:
         (FORMAT - 1, "0.1", "agentr 0.1 or earlier"),
         (FORMAT + 1, "", "the version of agentr that wrote it"),
     ):
-        says = f"this stage is stored in format {other}; this version of agentr reads format {FORMAT}. Read it with {wrote}."
+        says = (
+            f"this stage is stored in format {other}; this version of agentr reads format {FORMAT}. Read it with "
+            f"{wrote}."
+        )
         with pytest.raises(OtherFormat, match=says):
             StageRecord.of({**record.stored(), "format": other, "agentr": by})

@@ -49,11 +49,15 @@ def test_a_sealed_stage_is_never_done_again(store: RunStore) -> None:
     first = store.stages.run("rounds/01/dataset", DatasetSummary, work)
     assert first == DatasetSummary(rows=3, kinds={"good": 3}, more={"written by": "somebody"})
     assert store.stages.run("rounds/01/dataset", DatasetSummary, work) == first
-    assert RunStore(store.root).stages.run("rounds/01/dataset", DatasetSummary, work) == first, "it reads back as it was returned"
+    assert RunStore(store.root).stages.run("rounds/01/dataset", DatasetSummary, work) == first, (
+        "it reads back as it was returned"
+    )
     assert done == [store.root / "rounds/01/dataset"]
 
 
-def test_a_stage_that_failed_is_tried_again_and_its_time_adds_up(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_failed_is_tried_again_and_its_time_adds_up(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
 
@@ -126,7 +130,9 @@ def events(store: RunStore, kind: str) -> list[dict[str, Any]]:
 def test_a_sealed_stage_that_would_be_made_with_other_values_is_said_to_be_stale_and_stays(store: RunStore) -> None:
     made_with = {"seed": 1, "template": "x" * 10_000}
     first = store.stages.run("rounds/01/dataset", DatasetSummary, dataset, made_with)
-    assert store.stages.run("rounds/01/dataset", DatasetSummary, dataset, made_with) == first and not events(store, "stage_stale")
+    assert store.stages.run("rounds/01/dataset", DatasetSummary, dataset, made_with) == first and not events(
+        store, "stage_stale"
+    )
 
     def never(folder: Path) -> DatasetSummary:
         raise AssertionError("a sealed stage is not made again")
@@ -134,9 +140,13 @@ def test_a_sealed_stage_that_would_be_made_with_other_values_is_said_to_be_stale
     other = {"seed": 2, "template": "x" * 9_999 + "y"}
     assert store.stages.run("rounds/01/dataset", DatasetSummary, never, other) == first
     (event,) = events(store, "stage_stale")
-    assert event["stage"] == "rounds/01/dataset" and event["reasons"][0] == "seed: 1 -> 2" and len(event["reasons"]) == 2
+    assert (
+        event["stage"] == "rounds/01/dataset" and event["reasons"][0] == "seed: 1 -> 2" and len(event["reasons"]) == 2
+    )
     record = store.record("rounds/01/dataset")
-    assert record is not None and record.config["seed"] == 1 and len(record.config["template"]) < 100, "a long value is kept as its hash"
+    assert record is not None and record.config["seed"] == 1 and len(record.config["template"]) < 100, (
+        "a long value is kept as its hash"
+    )
 
 
 def test_files_are_compared_with_their_hashes_once_while_they_do_not_change(store: RunStore) -> None:
@@ -147,7 +157,9 @@ def test_files_are_compared_with_their_hashes_once_while_they_do_not_change(stor
     path.write_text("rowz")
     os.utime(path, ns=(before, before))
     reader.stages.checked("rounds/01/dataset")
-    with pytest.raises(DataError, match=r"the stage rounds/01/dataset of .* is damaged: rounds/01/dataset/rows: has another hash"):
+    with pytest.raises(
+        DataError, match=r"the stage rounds/01/dataset of .* is damaged: rounds/01/dataset/rows: has another hash"
+    ):
         RunStore(store.root).stages.checked("rounds/01/dataset")
     os.utime(path, ns=(before, before + 1))
     with pytest.raises(DataError, match="has another hash"):
@@ -165,7 +177,9 @@ def test_stages_of_another_run_are_adopted_whole_where_there_are_none(store: Run
     other.stages.adopt(store.stages, ["rounds/01/dataset", "rounds/02/dataset", "rounds/03/dataset"])
     assert other.record("rounds/01/dataset") == store.record("rounds/01/dataset")
     assert (other.root / "rounds/01/dataset/rows").read_text() == "rows"
-    assert other.stages.run("rounds/02/dataset", DatasetSummary, dataset) == own and not other.sealed("rounds/03/dataset")
+    assert other.stages.run("rounds/02/dataset", DatasetSummary, dataset) == own and not other.sealed(
+        "rounds/03/dataset"
+    )
     (event,) = events(other, "stage_adopted")
     assert (event["stage"], event["source"]) == ("rounds/01/dataset", "../run")
     (store.root / "rounds/01/dataset/rows").write_text("damaged")
@@ -213,7 +227,9 @@ def test_files_follow_the_umask(tmp_path: Path) -> None:
                 (folder / "weights").touch(0o600)
         finally:
             os.umask(before)
-        assert {path.stat().st_mode & 0o777 for path in (*tmp_path.glob(f"{mask}.*"), tmp_path / f"{mask}" / "weights")} == {mode}
+        assert {
+            path.stat().st_mode & 0o777 for path in (*tmp_path.glob(f"{mask}.*"), tmp_path / f"{mask}" / "weights")
+        } == {mode}
 
 
 def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
@@ -272,7 +288,9 @@ def test_an_empty_directory_holds_no_run(tmp_path: Path) -> None:
         read_config(tmp_path)
 
 
-def test_a_full_disk_is_an_error_with_a_name_and_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_with_a_name_and_leaves_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -283,7 +301,11 @@ def test_a_full_disk_is_an_error_with_a_name_and_leaves_no_part(tmp_path: Path, 
 
 
 def test_the_device_that_is_always_full() -> None:
-    with pytest.raises(RunError, match="no space left"), files.disk_errors(Path("/dev/full")), Path("/dev/full").open("wb", 0) as file:
+    with (
+        pytest.raises(RunError, match="no space left"),
+        files.disk_errors(Path("/dev/full")),
+        Path("/dev/full").open("wb", 0) as file,
+    ):
         file.write(b"x")
 
 
@@ -301,7 +323,8 @@ def test_json_lines_survive_a_torn_tail_but_not_damage_in_the_middle(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("path", "remedy"), [("/dev/shm/agentr-run/model", "memory .*policy.sync=files"), ("/data/run/model", "some space and")]
+    ("path", "remedy"),
+    [("/dev/shm/agentr-run/model", "memory .*policy.sync=files"), ("/data/run/model", "some space and")],
 )
 def test_a_full_device_is_named_as_what_it_is(path: str, remedy: str) -> None:
     with pytest.raises(RunError) as raised, files.disk_errors(Path(path)):
@@ -309,7 +332,11 @@ def test_a_full_device_is_named_as_what_it_is(path: str, remedy: str) -> None:
     assert re.search(remedy, raised.value.hint)
 
 
-LINES = st.lists(st.dictionaries(st.text(max_size=4), st.none() | st.integers() | st.text(max_size=6), max_size=3), min_size=1, max_size=4)
+LINES = st.lists(
+    st.dictionaries(st.text(max_size=4), st.none() | st.integers() | st.text(max_size=6), max_size=3),
+    min_size=1,
+    max_size=4,
+)
 
 
 @settings(deadline=None, max_examples=12)
@@ -323,12 +350,16 @@ def test_a_file_of_lines_goes_on_behind_any_cut(lines: list[dict[str, Any]]) -> 
         whole = path.read_bytes()
         for place in range(len(whole) + 1):
             path.write_bytes(whole[:place])
-            there = [line for number, line in enumerate(lines) if len(b"\n".join(whole.split(b"\n")[: number + 1])) <= place]
+            there = [
+                line for number, line in enumerate(lines) if len(b"\n".join(whole.split(b"\n")[: number + 1])) <= place
+            ]
             assert files.read_lines(path) == there
             files.append_line(path, {"next": place})
             files.append_line(path, {"last": place})
             assert files.read_lines(path) == [*there, {"next": place}, {"last": place}]
-            assert [json.loads(line) for line in path.read_text().splitlines()] == files.read_lines(path), "for any other reader, too"
+            assert [json.loads(line) for line in path.read_text().splitlines()] == files.read_lines(path), (
+                "for any other reader, too"
+            )
 
 
 def test_a_full_disk_cuts_a_line_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +412,9 @@ def test_a_damaged_tree_is_named_and_set_aside_to_be_grown_anew(tmp_path: Path) 
     assert GrowingForest(tmp_path).damaged == []
 
 
-@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: data[:300] + b"x" + data[301:]])
+@pytest.mark.parametrize(
+    "damage", [lambda data: b"", lambda data: data[:-9], lambda data: data[:300] + b"x" + data[301:]]
+)
 def test_a_sealed_forest_that_was_tampered_with_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     forest = GrowingForest(tmp_path)
     forest.write(door())
@@ -413,7 +446,9 @@ def test_failures_are_forgotten_once_the_tree_is_there(tmp_path: Path) -> None:
     assert set(forest.failures()) == {"window"}
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"format": 3, "name": "x", "config": {}, "stages": [], "checksum": "0"}', None])
+@pytest.mark.parametrize(
+    "damage", ["", "{", '{"format": 3, "name": "x", "config": {}, "stages": [], "checksum": "0"}', None]
+)
 def test_a_lost_manifest_is_made_anew_from_the_seals(store: RunStore, damage: str | None) -> None:
     store.stages.run("rounds/01/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=3))
     store.stages.run("model", Summary, lambda folder: Summary())

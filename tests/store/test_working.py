@@ -114,7 +114,9 @@ def test_an_old_trainer_finishes_nothing(tmp_path: Path) -> None:
     assert job.finished() is None and not job.model.exists()
     assert job.work == new.work, "whoever looks on sees the last attempt"
     new.finish(RESULT)
-    assert job.finished() is not None and (job.model / "by").read_text() == "new" and job.read_metrics()[0]["by"] == "new"
+    assert (
+        job.finished() is not None and (job.model / "by").read_text() == "new" and job.read_metrics()[0]["by"] == "new"
+    )
     assert working(job.out) is None
 
 

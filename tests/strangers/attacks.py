@@ -33,7 +33,9 @@ def attack(change: Attack) -> Attack:
 def evil(folder: Path, outside: Path) -> Path:
     """A file of code that leaves a mark when it is run, and that is a method, a reward and an environment."""
     file = folder / "evil.py"
-    file.write_text(f"from pathlib import Path\nPath({str(outside / 'MARK')!r}).touch()\nclass Env: pass\nRECIPE = Env\n")
+    file.write_text(
+        f"from pathlib import Path\nPath({str(outside / 'MARK')!r}).touch()\nclass Env: pass\nRECIPE = Env\n"
+    )
     return file
 
 
@@ -54,7 +56,9 @@ def configured(run: Path, /, **changes: Any) -> None:
     file = run / "config.yaml"
     config = yaml.safe_load(file.read_text())
     for name, change in changes.items():
-        config[name] = {**config[name], **change} if isinstance(change, dict) and isinstance(config.get(name), dict) else change
+        config[name] = (
+            {**config[name], **change} if isinstance(change, dict) and isinstance(config.get(name), dict) else change
+        )
     file.write_text(yaml.safe_dump(config, sort_keys=False))
     changed(run / "manifest.json", config=config)
 
@@ -71,7 +75,9 @@ def sealed(run: Path, stage: str, /, **values: Any) -> None:
 def listed(run: Path, stage: str, /, **values: Any) -> None:
     """Changes a stage in the manifest."""
     stages = read_checked(run / "manifest.json")["stages"]
-    changed(run / "manifest.json", stages=[{**entry, **values} if entry["name"] == stage else entry for entry in stages])
+    changed(
+        run / "manifest.json", stages=[{**entry, **values} if entry["name"] == stage else entry for entry in stages]
+    )
 
 
 # code -----------------------------------------------------------------------------------------------------------------
@@ -120,7 +126,9 @@ def a_tokenizer_with_code(run: Path, outside: Path) -> None:
     for folder in run.glob("**/model"):
         if folder.is_dir():
             evil(folder, outside)
-            (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["evil.Env", null]}, "tokenizer_class": "Env"}')
+            (folder / "tokenizer_config.json").write_text(
+                '{"auto_map": {"AutoTokenizer": ["evil.Env", null]}, "tokenizer_class": "Env"}'
+            )
 
 
 # what is referred to --------------------------------------------------------------------------------------------------
@@ -129,13 +137,21 @@ def a_tokenizer_with_code(run: Path, outside: Path) -> None:
 @attack
 def variables(run: Path, outside: Path) -> None:
     secret = f"${{oc.env:{VARIABLE}}}"
-    configured(run, env={"url": f"http://127.0.0.1:9/{secret}"}, model={"path": secret}, run={"name": secret}, tracking=[secret])
+    configured(
+        run,
+        env={"url": f"http://127.0.0.1:9/{secret}"},
+        model={"path": secret},
+        run={"name": secret},
+        tracking=[secret],
+    )
 
 
 @attack
 def files_of_others(run: Path, outside: Path) -> None:
     configured(
-        run, include=[str(outside / "secret.json"), str(outside / "secret.yaml")], model={"chat_template": str(outside / "secret.jinja")}
+        run,
+        include=[str(outside / "secret.json"), str(outside / "secret.yaml")],
+        model={"chat_template": str(outside / "secret.jinja")},
     )
 
 
@@ -189,7 +205,10 @@ def a_checkpoint_elsewhere(run: Path, outside: Path) -> None:
 
 @attack
 def trees_elsewhere(run: Path, outside: Path) -> None:
-    changed(run / COLLECT / "manifest.json", parts=[{"file": f"../../../../{outside.name}/secret.json", "first": "", "footer": ""}])
+    changed(
+        run / COLLECT / "manifest.json",
+        parts=[{"file": f"../../../../{outside.name}/secret.json", "first": "", "footer": ""}],
+    )
 
 
 # what does not end ----------------------------------------------------------------------------------------------------
@@ -277,7 +296,14 @@ def names_with_marks(run: Path, outside: Path) -> None:
     changed(run / "manifest.json", name=HOSTILE)
     sealed(run, TRAIN, agentr=HOSTILE, summary={"checkpoint": f"{TRAIN}/model", HOSTILE: 1})
     with (run / "events.jsonl").open("a") as file:
-        told = {"time": 1.0, "event": "stage_stopped", "stage": HOSTILE, "error": HOSTILE, "cause": HOSTILE, "command": HOSTILE}
+        told = {
+            "time": 1.0,
+            "event": "stage_stopped",
+            "stage": HOSTILE,
+            "error": HOSTILE,
+            "cause": HOSTILE,
+            "command": HOSTILE,
+        }
         file.write(json.dumps(told) + "\n")
 
 

@@ -1,4 +1,5 @@
-"""Files of a run with drawn values in drawn places, and whatever checksum they need: each is read, or refused in a sentence."""
+"""Files of a run with drawn values in drawn places, and whatever checksum they need: each is read, or refused in a
+sentence."""
 
 from __future__ import annotations
 
@@ -42,11 +43,14 @@ SCALARS = st.one_of(
     st.sampled_from([HOSTILE, "../x", "/", "1e999"]),
 )
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=5
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
 )
 
 #: Files with a checksum of their own, and those without.
-CHECKED = ["manifest.json", "model/stage.json", "rounds/01/collect/stage.json", "rounds/01/train/stage.json", "rounds/01/eval/stage.json",
+CHECKED = ["manifest.json", "model/stage.json", "rounds/01/collect/stage.json", "rounds/01/train/stage.json",
+           "rounds/01/eval/stage.json",
            "rounds/01/dataset/stage.json", "rounds/01/collect/manifest.json"]  # fmt: skip
 PLAIN = ["rounds/01/dataset/manifest.json", "rounds/01/eval/evaluation.json"]
 
@@ -135,7 +139,10 @@ def test_a_name_is_a_place_in_the_run_or_refused(name: str) -> None:
 
 
 @settings(max_examples=50, derandomize=True, deadline=None)
-@given(st.lists(st.sampled_from(["[", "{a: ", "- ", "? ", "!!set ", "&a ", "*a ", "[[", "\n ", "<<: "]), max_size=300), st.integers(1, 500))
+@given(
+    st.lists(st.sampled_from(["[", "{a: ", "- ", "? ", "!!set ", "&a ", "*a ", "[[", "\n ", "<<: "]), max_size=300),
+    st.integers(1, 500),
+)
 def test_a_text_is_read_as_yaml_or_refused(parts: list[str], times: int) -> None:
     with contextlib.suppress(yaml.YAMLError):
         parse_yaml("".join(parts) * times)

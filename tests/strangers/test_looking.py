@@ -1,4 +1,5 @@
-"""Whatever looks at a run, an archive or a configuration of a stranger runs nothing of it, stays in it, ends, and shows text as text.
+"""Whatever looks at a run, an archive or a configuration of a stranger runs nothing of it, stays in it, ends, and shows
+text as text.
 
 The tables below have a row for each command, each answer of the pages and each public name; one without a row fails.
 """
@@ -35,7 +36,11 @@ from tests.strangers.attacks import ARCHIVES, ATTACKS, CANARY, COLLECT, VARIABLE
 from tests.support import tiny_model
 from tests.ui.conftest import ORIGIN
 
-MAKES, CONTINUES, NEITHER = "makes something of what the user names", "goes on with a run, and asks first", "takes nothing of the kind"
+MAKES, CONTINUES, NEITHER = (
+    "makes something of what the user names",
+    "goes on with a run, and asks first",
+    "takes nothing of the kind",
+)
 
 #: What each command is; those that look by the ways in which they are called, in the folder that holds the run ``r``.
 COMMANDS: dict[str, str | list[str]] = {
@@ -57,7 +62,11 @@ COMMANDS: dict[str, str | list[str]] = {
         f"report r --stage {COLLECT} --tree door --node 1",
     ],
     "logs": ["logs r"],
-    "export": ["export r --out rows.json", "export r --out rows.jsonl --format trl", "export r --out trees --format agent_r_trees"],
+    "export": [
+        "export r --out rows.json",
+        "export r --out rows.jsonl --format trl",
+        "export r --out trees --format agent_r_trees",
+    ],
     "doctor": ["doctor r", "doctor r --json", "doctor r --repair --stale"],
     "pack": ["pack r", "pack r --for-sharing --out shared.tar.zst"],
     "unpack": ["unpack r.tar.zst --out there"],
@@ -202,10 +211,14 @@ def read(jail: Jail) -> None:
     done = 0
     while waiting and done < 200:
         it, done = waiting.pop(), done + 1
-        for name in (name for name in dir(type(it)) if not name.startswith("_") or name in ("__iter__", "__len__", "__repr__")):
+        for name in (
+            name for name in dir(type(it)) if not name.startswith("_") or name in ("__iter__", "__len__", "__repr__")
+        ):
             found = value_of(it, name)
             found = list(found.values()) if isinstance(found, dict) else found
-            below = found if isinstance(found, list | tuple | read_run.Sequence) and not isinstance(found, str) else [found]
+            below = (
+                found if isinstance(found, list | tuple | read_run.Sequence) and not isinstance(found, str) else [found]
+            )
             waiting += [each for each in below if type(each).__module__ in (read_run.__name__, read_stage.__name__)]
 
 
@@ -214,7 +227,11 @@ def value_of(it: Any, name: str) -> Any:
         found = getattr(it, name)
         if not callable(found):
             return found
-        wanted = [p for p in inspect.signature(found).parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+        wanted = [
+            p
+            for p in inspect.signature(found).parameters.values()
+            if p.default is p.empty and p.kind is not p.VAR_KEYWORD
+        ]
         key = f"{type(it).__name__}.{name}"
         if wanted and key not in ARGUMENTS and name not in ARGUMENTS:
             pytest.fail(f"say how {key} is called")

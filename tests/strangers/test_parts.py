@@ -36,9 +36,16 @@ def file(tmp_path: Path) -> Path:
 # configurations -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["${oc.env:HOME}", "a ${ oc.env:HOME }", "${${run.name}:HOME}", "\\\\${oc.env:HOME}", "${oc.decode:x}"])
 @pytest.mark.parametrize(
-    "text", ["prompt: {{system: '{}'}}", "env: {{options: {{a: [[{{b: '{}'}}]]}}}}", "from_round: {{1: {{prompt: {{system: '{}'}}}}}}"]
+    "value", ["${oc.env:HOME}", "a ${ oc.env:HOME }", "${${run.name}:HOME}", "\\\\${oc.env:HOME}", "${oc.decode:x}"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prompt: {{system: '{}'}}",
+        "env: {{options: {{a: [[{{b: '{}'}}]]}}}}",
+        "from_round: {{1: {{prompt: {{system: '{}'}}}}}}",
+    ],
 )
 def test_a_configuration_refers_to_its_own_keys_alone(file: Path, text: str, value: str) -> None:
     file.write_text(text.format(value))
@@ -51,7 +58,9 @@ def test_a_configuration_refers_to_its_own_keys_alone(file: Path, text: str, val
 def test_keys_are_filled_in_once_and_what_a_run_has_stored_says_what_it_says(file: Path) -> None:
     file.write_text(r"prompt: {system: 'seed ${run.seed}, \${HOME}'}")
     assert load(file, files=False).prompt.system == "seed 0, ${HOME}"
-    file.write_text(r"prompt: {system: '${oc.env:HOME} \${x} ${run.seed}'}" + "\nfrom_round: {2: {collect: {in_flight: 2}}}")
+    file.write_text(
+        r"prompt: {system: '${oc.env:HOME} \${x} ${run.seed}'}" + "\nfrom_round: {2: {collect: {in_flight: 2}}}"
+    )
     from agentr.methods import plan_of
 
     stored = load(file, files=False, whole=True)
@@ -102,7 +111,9 @@ def test_who_looks_runs_no_code_that_is_named(tmp_path: Path, file: Path) -> Non
 
 
 def test_what_a_configuration_names_is_listed() -> None:
-    assert list(named({"run": {"name": "demo"}, "policy": {"openai": {"api_key_env": "OPENAI_API_KEY"}}})) == [], "what agentr names itself"
+    assert list(named({"run": {"name": "demo"}, "policy": {"openai": {"api_key_env": "OPENAI_API_KEY"}}})) == [], (
+        "what agentr names itself"
+    )
     config = {
         "method": {"type": "/x/own.py", "rewards": [{"name": "mine:Reward"}]},
         "env": {"python": "/x/python", "url": "http://host", "token_env": "AWS_SECRET_ACCESS_KEY"},
@@ -127,7 +138,9 @@ def test_a_token_goes_to_the_server_that_it_is_named_for_alone(monkeypatch: pyte
             assert found.reveal() == token
 
 
-def test_a_server_has_no_keys_of_its_drivers_but_those_that_its_options_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_has_no_keys_of_its_drivers_but_those_that_its_options_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = {"OPENAI_API_KEY": "k", "AWS_SECRET_ACCESS_KEY": "k", "HF_TOKEN": "k", "AGENTR_UI_TOKEN": "k"}
     kept = {"JAVA_TOOL_OPTIONS": "-Xmx1g", "ALFWORLD_DATA": "/d", "CUDA_VISIBLE_DEVICES": "", "https_proxy": "p"}
     for name, value in {**keys, **kept}.items():
@@ -195,7 +208,11 @@ def test_a_call_of_a_strangers_template_ends(monkeypatch: pytest.MonkeyPatch) ->
 
     assert limited.limited(render, "{{ 1 + 1 }} \u00e4") == "2 \u00e4"
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    for template, said in ((loops, "did not end"), ("{{ 'a' * 10**11 }}", "MemoryError"), ("{{ x.y.z }}", "UndefinedError")):
+    for template, said in (
+        (loops, "did not end"),
+        ("{{ 'a' * 10**11 }}", "MemoryError"),
+        ("{{ x.y.z }}", "UndefinedError"),
+    ):
         with pytest.raises(limited.Limit, match=said):
             limited.limited(render, template)
 
@@ -220,10 +237,19 @@ def test_nothing_is_shown_otherwise() -> None:
     past = []
     for path in sorted((ROOT / "agentr").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.echo", "click.echo", "print", "RichConsole"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "typer.echo",
+                "click.echo",
+                "print",
+                "RichConsole",
+            ):
                 past.append(f"{path.relative_to(ROOT)}: {ast.unparse(node.func)}")
             if isinstance(node, ast.ImportFrom) and node.module == "rich.console":
-                past += [f"{path.relative_to(ROOT)}: {alias.name}" for alias in node.names if alias.name == "Console" and not alias.asname]
+                past += [
+                    f"{path.relative_to(ROOT)}: {alias.name}"
+                    for alias in node.names
+                    if alias.name == "Console" and not alias.asname
+                ]
     allowed = {
         "agentr/console.py: typer.echo",
         "agentr/envs/play.py: Console",  # an annotation
@@ -234,7 +260,9 @@ def test_nothing_is_shown_otherwise() -> None:
     assert set(past) <= allowed, "print by agentr.console"
 
 
-def test_an_error_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_shown_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from agentr import cli
 
     monkeypatch.setattr("sys.argv", ["agentr", "status", str(tmp_path / "[/x]\x1b[2J")])

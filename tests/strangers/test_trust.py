@@ -1,4 +1,5 @@
-"""Who may continue a run: whoever started it, wherever it lies now; of others only who is told what it names and says so."""
+"""Who may continue a run: whoever started it, wherever it lies now; of others only who is told what it names and says
+so."""
 
 from __future__ import annotations
 
@@ -78,7 +79,10 @@ def test_a_run_is_continued_where_it_was_started_and_elsewhere_only_if_the_user_
     file = stored(tmp_path / "r", name)
     with pytest.raises(Untrusted, match="--trust"):
         needs_trust(file)
-    assert name.split()[-1].replace("mirror", "address").replace("round", "code") in capsys.readouterr().err or name == "a module"
+    assert (
+        name.split()[-1].replace("mirror", "address").replace("round", "code") in capsys.readouterr().err
+        or name == "a module"
+    )
 
     started(file)
     needs_trust(file)
@@ -143,7 +147,9 @@ def test_a_damaged_record_is_none(tmp_path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["write_bytes", "write_index", "append_line"])
-def test_a_run_that_is_killed_while_it_is_opened_is_its_owners(tmp_path: Path, written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_killed_while_it_is_opened_is_its_owners(
+    tmp_path: Path, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Right after the first write of each kind."""
     write = getattr(run, written)
 
@@ -205,7 +211,10 @@ def test_every_command_that_goes_on_ends_with_status_2(
     said = capsys.readouterr().err
     assert ended.value.code == 2, said
     assert "own.py" in said and "--trust" in said
-    assert not (tmp_path / "RAN").exists() and {path: path.stat().st_mtime_ns for path in (tmp_path / "r").rglob("*")} == before
+    assert (
+        not (tmp_path / "RAN").exists()
+        and {path: path.stat().st_mtime_ns for path in (tmp_path / "r").rglob("*")} == before
+    )
 
 
 @pytest.mark.parametrize("answer", [True, False])
@@ -222,8 +231,11 @@ def test_a_terminal_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_ones_own_run_is_requeued_and_taken_over_without_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed; then continued by its directory on a host that shares the home, and by its configuration on one that does not."""
+def test_ones_own_run_is_requeued_and_taken_over_without_a_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed; then continued by its directory on a host that shares the home, and by its configuration on one that does
+    not."""
     mine = tmp_path / "mine.yaml"
     mine.write_text(
         "include: [configs/demo.yaml]\nmethod: {type: own.py}\ncluster: {dashboard: false}\n".replace(

@@ -22,7 +22,11 @@ react, codeact, tags = FORMATS["react"], FORMATS["codeact"], FORMATS["tags"]
 @pytest.mark.parametrize(
     ("name", "action"),
     [
-        *((name, action) for name in ("codeact", "tags") for action in (CODE, "python: 1", "answer: \\frac{1}{2}", "answer: two\nlines")),
+        *(
+            (name, action)
+            for name in ("codeact", "tags")
+            for action in (CODE, "python: 1", "answer: \\frac{1}{2}", "answer: two\nlines")
+        ),
         ("tags", "search: who wrote it?"),
         ("react", "get 2 oak logs"),
         ("bare", "look"),
@@ -33,7 +37,21 @@ def test_what_is_composed_is_read_back(name: str, action: str):
     assert action_format(name).parse(action_format(name).compose(thought, action)) == Parsed(action, thought)
 
 
-WORDS = ("Thought: ", "Action:", "Answer: ", "End Action", "\n", "\n", " ", "x = 1", "  y", "```python\n", "```", "42", "print('Answer:')")
+WORDS = (
+    "Thought: ",
+    "Action:",
+    "Answer: ",
+    "End Action",
+    "\n",
+    "\n",
+    " ",
+    "x = 1",
+    "  y",
+    "```python\n",
+    "```",
+    "42",
+    "print('Answer:')",
+)
 TAGS = ("<think>", "</think>", "<python>", "</python>", "<search>", "</search>", "<answer>", "</answer>", "<result>")
 CALLS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", '{"name": "act"', "{", '"')
 #: What is near a mark, or ends lines elsewhere, and is no mark.
@@ -79,7 +97,8 @@ def test_what_a_format_accepts_it_reads_back(format: ActionFormat, thought: str,
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(thought=texts)
 def test_a_thought_holds_no_action(format: ActionFormat, thought: str):
-    """A turn that is only begun has none, whatever its thought says, and no format takes such a thought for another one."""
+    """A turn that is only begun has none, whatever its thought says, and no format takes such a thought for another
+    one."""
     try:
         begun = format.begin(thought)
     except Unwritable:
@@ -100,12 +119,18 @@ def _word(format: ActionFormat, verb: str) -> bool:
 @given(
     thought=st.lists(st.sampled_from(("I go. ", "on", "\n", "<result>", "é ", *PLAIN)), max_size=6).map("".join),
     verb=st.sampled_from(VERBS),
-    body=st.lists(st.sampled_from(("go", " ", "é", "(1)", *PLAIN)), max_size=6).map("".join).map(lambda text: f"a{text}b"),
+    body=st.lists(st.sampled_from(("go", " ", "é", "(1)", *PLAIN)), max_size=6)
+    .map("".join)
+    .map(lambda text: f"a{text}b"),
 )
 def test_what_holds_no_mark_is_accepted(format: ActionFormat, thought: str, verb: str, body: str):
     """A format refuses a mark, an action of another kind, or a thought where it has none, and nothing else."""
     marked = bool(re.search(r"(^|[.!?]\s)\s*Action:", thought, re.MULTILINE))
-    fine = _word(format, verb) and not (marked and format.name in ("react", "codeact")) and (format.thinks or not thought.strip())
+    fine = (
+        _word(format, verb)
+        and not (marked and format.name in ("react", "codeact"))
+        and (format.thinks or not thought.strip())
+    )
     if fine:
         assert format.parse(format.compose(thought, verb + body)) == Parsed(verb + body, thought.strip())
     elif not marked:
@@ -114,7 +139,8 @@ def test_what_holds_no_mark_is_accepted(format: ActionFormat, thought: str, verb
 
 
 @pytest.mark.parametrize(
-    "action", ['"look"', "'look'", "`look`", "**look**", "“look”", '"`look`"', "```look", "```", "~~~", "1. FC Kelm", "*"]
+    "action",
+    ['"look"', "'look'", "`look`", "**look**", "“look”", '"`look`"', "```look", "```", "~~~", "1. FC Kelm", "*"],
 )
 def test_an_action_that_looks_like_one_in_marks_is_written_so_that_it_is_read_back(action: str):
     assert react.parse(react.compose("So.", action)) == Parsed(action, "So.")
@@ -141,7 +167,8 @@ def test_a_turn_that_was_read_can_be_written_again(name: str, text: str):
 
 @pytest.mark.parametrize("format", EVERY, ids=named)
 @pytest.mark.parametrize(
-    "text", ["<think>" * 30_000, "Action: " * 30_000, "`" * 30_000, "<search" * 30_000, "Action:\n" * 30_000, "\n" * 30_000]
+    "text",
+    ["<think>" * 30_000, "Action: " * 30_000, "`" * 30_000, "<search" * 30_000, "Action:\n" * 30_000, "\n" * 30_000],
 )
 def test_a_long_turn_is_read_at_once(format: ActionFormat, text: str):
     started = time.process_time()
@@ -254,7 +281,11 @@ def test_codeact_refuses(text: str):
         ("<think>First <answer>...</answer>.</think><search>q</search>", "search: q", "First <answer>...</answer>."),
         ("<think>I use <search> for it.</think><search>q", "search: q", "I use <search> for it."),
         ("<think>a</think><think><answer>b</answer></think><search>q</search>", "search: q", "a<answer>b</answer>"),
-        ("begun by the prompt: <answer>a</answer></think><search>q</search>", "search: q", "begun by the prompt: <answer>a</answer>"),
+        (
+            "begun by the prompt: <answer>a</answer></think><search>q</search>",
+            "search: q",
+            "begun by the prompt: <answer>a</answer>",
+        ),
         ("<THINK>a</THINK><Search>q</SEARCH> so", "search: q", "a"),
     ],
 )
@@ -263,7 +294,15 @@ def test_tags_read(text: str, action: str, thought: str):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "<think>a</think>", "<python></python>", "python: 1", "<think>So: <search>q</search>", "<answer>a</answer></think>"]
+    "text",
+    [
+        "",
+        "<think>a</think>",
+        "<python></python>",
+        "python: 1",
+        "<think>So: <search>q</search>",
+        "<answer>a</answer></think>",
+    ],
 )
 def test_tags_refuse(text: str):
     assert tags.parse(text).action is None
@@ -293,7 +332,9 @@ def test_an_unknown_format_is_named():
         (" \n", None, ""),
     ],
 )
-def test_the_last_line_of_a_turn_without_an_action_is_one_only_if_that_is_asked_for(text: str, action: str | None, thought: str):
+def test_the_last_line_of_a_turn_without_an_action_is_one_only_if_that_is_asked_for(
+    text: str, action: str | None, thought: str
+):
     read = action_format("react", last_line=True).parse(text)
     assert (read.action, read.thought) == (action, thought)
     assert action_format("react").parse(text).action == (action if "Action:" in text else None)

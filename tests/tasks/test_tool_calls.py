@@ -30,7 +30,10 @@ TOOLS = [
         description="Moves.",
         parameters={
             "type": "object",
-            "properties": {"steps": {"type": "integer"}, "where": {"type": "string", "enum": ["left", "right"], "default": "left"}},
+            "properties": {
+                "steps": {"type": "integer"},
+                "where": {"type": "string", "enum": ["left", "right"], "default": "left"},
+            },
             "required": ["steps"],
         },
         action="move {steps} {where}",
@@ -97,7 +100,11 @@ def test_only_what_the_format_writes_is_marked(dialect: ToolDialect, thought: st
     format = ToolCalls([ACT], dialect)
     turn = format.compose(format.unmarked(thought), f"do {text}.")
     marked = [turn[start:end] for start, end in format.marked(turn)]
-    assert marked == [mark for mark in dialect.marks if mark in turn] == [m.strip() for m in (dialect.opens, dialect.closes) if m]
+    assert (
+        marked
+        == [mark for mark in dialect.marks if mark in turn]
+        == [m.strip() for m in (dialect.opens, dialect.closes) if m]
+    )
 
 
 def call(name: str = "python", **arguments: object) -> str:
@@ -107,7 +114,10 @@ def call(name: str = "python", **arguments: object) -> str:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("I forgot.", r"No tool call was found\. Call one of the tools python, move, as in <tool_call>\n{\"name\": \"python\""),
+        (
+            "I forgot.",
+            r"No tool call was found\. Call one of the tools python, move, as in <tool_call>\n{\"name\": \"python\"",
+        ),
         ("", "No tool call was found"),
         (
             '<tool_call>\n{"name": "python", "arguments": {"code": "1}}',
@@ -125,7 +135,10 @@ def call(name: str = "python", **arguments: object) -> str:
         (call("move", steps="3"), "The argument 'steps' of move must be of the type integer"),
         (call("move", steps=3, where="up"), "must be one of left, right"),
         ("<tool_call>3</tool_call>", 'has no "name"'),
-        ('<tool_call>{"name": "python", "arguments": "1"}</tool_call>', '"arguments" of the tool call are no JSON object'),
+        (
+            '<tool_call>{"name": "python", "arguments": "1"}</tool_call>',
+            '"arguments" of the tool call are no JSON object',
+        ),
         ('<tool_call>{"name": "python", "arguments": {"code": "\\ud800"}}</tool_call>', "half a character"),
     ],
 )
@@ -138,7 +151,8 @@ def test_what_is_wrong_with_a_call_is_said(text: str, problem: str) -> None:
     ("dialect", "text", "action"),
     [
         (HERMES, 'So.<tool_call>{"name": "python", "arguments": {"code": "1"}}', "python: 1"),  # not closed
-        (HERMES, '<tool_call>\n{"name": "python", "arguments": {"code": "a\nb"}}</tool_call>', "python: a\nb"),  # a bare line break
+        # a bare line break
+        (HERMES, '<tool_call>\n{"name": "python", "arguments": {"code": "a\nb"}}</tool_call>', "python: a\nb"),
         (HERMES, call("python", code="    x\n    y\n"), "python: x\ny"),
         (HERMES, call("python", code=12), "python: 12"),
         (HERMES, call("move", steps=2), "move 2 left"),
@@ -160,7 +174,9 @@ def test_a_list_of_two_calls_is_refused() -> None:
     assert 'has no "name"' in format_of(MISTRAL).parse("[TOOL_CALLS] []").problem
 
 
-@pytest.mark.parametrize(("thought", "action"), [("Hm.", "wait"), ("Hm.", "move far left"), ("Hm. <tool_call>", "move 1 left")])
+@pytest.mark.parametrize(
+    ("thought", "action"), [("Hm.", "wait"), ("Hm.", "move far left"), ("Hm. <tool_call>", "move 1 left")]
+)
 def test_an_action_that_no_tool_can_take_and_a_thought_with_a_call_are_refused(thought: str, action: str) -> None:
     with pytest.raises(Unwritable):
         format_of(HERMES).compose(thought, action)
@@ -170,7 +186,9 @@ def test_environments_without_tools_offer_one_that_takes_any_action() -> None:
     spec = TextCraft().spec
     assert tools_of(spec) == [ACT]
     assert instruction_of(spec).startswith(spec.instruction) and "calling a tool" in instruction_of(spec)
-    assert ToolCalls([ACT], HERMES).parse(ToolCalls([ACT], HERMES).compose("So.", "get 1 stick")) == Parsed("get 1 stick", "So.")
+    assert ToolCalls([ACT], HERMES).parse(ToolCalls([ACT], HERMES).compose("So.", "get 1 stick")) == Parsed(
+        "get 1 stick", "So."
+    )
 
 
 def test_the_tools_of_an_environment_make_its_actions() -> None:
@@ -188,7 +206,10 @@ def test_a_specification_without_tools_is_sent_as_before() -> None:
 
 @pytest.mark.parametrize(
     ("action", "required", "problem"),
-    [("python: {text}", ["code"], r"the action of tool t has the arguments \['text'\]"), ("{code}", [], "'code' is neither required nor")],
+    [
+        ("python: {text}", ["code"], r"the action of tool t has the arguments \['text'\]"),
+        ("{code}", [], "'code' is neither required nor"),
+    ],
 )
 def test_a_tool_whose_action_does_not_fit_is_refused(action: str, required: list[str], problem: str) -> None:
     schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": required}

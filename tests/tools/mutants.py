@@ -18,7 +18,9 @@ CHILDREN = 1
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("of", nargs="?", default="*", help="pattern of the names of changes, such as 'agentr.evaluate.*'")
+    parser.add_argument(
+        "of", nargs="?", default="*", help="pattern of the names of changes, such as 'agentr.evaluate.*'"
+    )
     parser.add_argument("--draw", type=int, default=200, help="how many changes")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
@@ -33,7 +35,9 @@ def main() -> None:
     with mutmut.CatchOutput(spinner_title="Generating mutants"):
         mutmut.copy_src_dir()
         mutmut.create_mutants(CHILDREN)
-    known = sorted(fnmatch.filter((name for _, name, _ in mutmut.collect_source_file_mutation_data(mutant_names=())[0]), asked.of))
+    known = sorted(
+        fnmatch.filter((name for _, name, _ in mutmut.collect_source_file_mutation_data(mutant_names=())[0]), asked.of)
+    )
     drawn = sorted(random.Random(asked.seed).sample(known, min(asked.draw, len(known))))
     mutmut._run(drawn, CHILDREN)
 

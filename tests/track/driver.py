@@ -1,4 +1,5 @@
-"""A driver of a run whose stages are made of nothing: trainings log their steps, evaluations have a success. To be killed.
+"""A driver of a run whose stages are made of nothing: trainings log their steps, evaluations have a success.
+To be killed.
 
 python -m tests.track.driver RUN PAUSE_S TRACKER...
 """
@@ -32,11 +33,24 @@ def train(experiment: Experiment, arm: Arm, pause_s: float, weights: str) -> Non
     def work(folder: Path) -> TrainSummary:
         write_json(folder / "job.json", {})
         file = take_over(folder, experiment.store.lease.next_epoch()) / "metrics.jsonl"
-        done = [line for line in read_lines(file) if line["step"] <= STEPS // 2 and line["step"] % CHECKPOINT_EVERY == 0]
+        done = [
+            line for line in read_lines(file) if line["step"] <= STEPS // 2 and line["step"] % CHECKPOINT_EVERY == 0
+        ]
         first = done[-1]["step"] if done else 0
-        write_bytes(file, "".join(json.dumps(line) + "\n" for line in read_lines(file) if line["step"] <= first).encode())
+        write_bytes(
+            file, "".join(json.dumps(line) + "\n" for line in read_lines(file) if line["step"] <= first).encode()
+        )
         for step in range(first + 1, STEPS + 1):
-            append_line(file, {"step": step, "steps": STEPS, "loss": 1 / (step + 100 * arm.number), "learning_rate": 0.125, "margin": None})
+            append_line(
+                file,
+                {
+                    "step": step,
+                    "steps": STEPS,
+                    "loss": 1 / (step + 100 * arm.number),
+                    "learning_rate": 0.125,
+                    "margin": None,
+                },
+            )
             time.sleep(pause_s)
         file.rename(folder / file.name)
         file.parent.rmdir()

@@ -1,4 +1,5 @@
-"""Trackers are told every point once, as one run, whatever was killed on the way. The libraries are real, and offline."""
+"""Trackers are told every point once, as one run, whatever was killed on the way.
+The libraries are real, and offline."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ def mlflow(folder: Path) -> Held:
     for run in client.search_runs([experiment.experiment_id]):
         assert run.data.params["run.name"] == "small" and run.info.status == "FINISHED"
         histories = [client.get_metric_history(run.info.run_id, name) for name in run.data.metrics]
-        found[run.info.run_id] = [(metric.key, metric.step, metric.value) for history in histories for metric in history]
+        found[run.info.run_id] = [
+            (metric.key, metric.step, metric.value) for history in histories for metric in history
+        ]
     return found
 
 
@@ -79,15 +82,27 @@ def trackio(folder: Path) -> Held:
         "print('@' + json.dumps({run: SQLiteStorage.get_logs('agentr', run) for run in runs}))"
     )
     environment = {**os.environ, "TRACKIO_DIR": str(folder / "trackio")}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
     logs = json.loads(done.stdout.partition("@")[2])
     return {
-        run: [(name, row["step"], value) for row in rows for name, value in row.items() if name not in ("step", "timestamp")]
+        run: [
+            (name, row["step"], value)
+            for row in rows
+            for name, value in row.items()
+            if name not in ("step", "timestamp")
+        ]
         for run, rows in logs.items()
     }
 
 
-READERS: dict[str, Callable[[Path], Held]] = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb, "trackio": trackio}
+READERS: dict[str, Callable[[Path], Held]] = {
+    "tensorboard": tensorboard,
+    "mlflow": mlflow,
+    "wandb": wandb,
+    "trackio": trackio,
+}
 
 
 def installed(name: str) -> bool:
@@ -95,7 +110,11 @@ def installed(name: str) -> bool:
 
 
 EACH = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.skipif(not installed(name), reason=f"{name} is not installed")) for name in TRACKERS]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(not installed(name), reason=f"{name} is not installed"))
+        for name in TRACKERS
+    ],
 )
 
 
@@ -127,20 +146,29 @@ def points_of(root: Path, name: str) -> list[Point]:
 
 def expected(root: Path, name: str) -> list[tuple[str, int, float]]:
     points = points_of(root, name)
-    return sorted((name, point.step, value) for point in points for name, value in point.numbers.items() if not name.endswith("/seconds"))
+    return sorted(
+        (name, point.step, value)
+        for point in points
+        for name, value in point.numbers.items()
+        if not name.endswith("/seconds")
+    )
 
 
 def held(root: Path, name: str) -> list[tuple[str, int, float]]:
-    """What the only run of a tracker holds, without what depends on the clock; single precision is enough for a tracker."""
+    """What the only run of a tracker holds, without what depends on the clock; single precision is enough for a
+    tracker."""
     runs = READERS[name](Layout(root).tracking)
     assert len(runs) == 1, f"one run of {name}, not {list(runs)}"
     (found,) = runs.values()
-    return sorted((key, step, pytest.approx(value, rel=1e-6)) for key, step, value in found if not key.endswith("/seconds"))
+    return sorted(
+        (key, step, pytest.approx(value, rel=1e-6)) for key, step, value in found if not key.endswith("/seconds")
+    )
 
 
 @pytest.fixture(scope="module")
 def runs(offline: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """An undisturbed run, and one whose driver is killed in two trainings; each is told to all trackers that are installed."""
+    """An undisturbed run, and one whose driver is killed in two trainings; each is told to all trackers that are
+    installed."""
     folder, there = tmp_path_factory.mktemp("runs"), list(filter(installed, TRACKERS))
     whole, killed = folder / "whole", folder / "killed"
     finish(start(whole, 0.0, *there))
@@ -161,10 +189,17 @@ def runs(offline: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 def test_a_killed_run_tells_what_an_undisturbed_one_tells(name: str, runs: tuple[Path, Path]) -> None:
     whole, killed = runs
     assert expected(killed, name) == expected(whole, name) == held(whole, name) == held(killed, name)
-    losses = {axis: [step for key, step, _ in expected(killed, name) if key == f"{axis}/loss"] for axis in ("train/main", "train/control")}
+    losses = {
+        axis: [step for key, step, _ in expected(killed, name) if key == f"{axis}/loss"]
+        for axis in ("train/main", "train/control")
+    }
     assert losses["train/main"] == list(range(1, 3 * STEPS + 1)), "the warm start and the rounds are one curve"
-    assert losses["train/control"] == list(range(STEPS + 1, 2 * STEPS + 1)), "the control goes on from the warm start, too"
-    assert ("eval/main/success", 2, 0.5) in expected(killed, name) and ("eval/control/success", 2, 0.25) in expected(killed, name)
+    assert losses["train/control"] == list(range(STEPS + 1, 2 * STEPS + 1)), (
+        "the control goes on from the warm start, too"
+    )
+    assert ("eval/main/success", 2, 0.5) in expected(killed, name) and ("eval/control/success", 2, 0.25) in expected(
+        killed, name
+    )
     assert ("train_total/main/steps", 1, STEPS) in expected(killed, name)
 
 
@@ -193,7 +228,9 @@ def test_a_stage_that_is_made_anew_is_told_again_if_it_is_another(runs: tuple[Pa
     again = expected(root, name)
     assert held(root, name) == again
     new = Counter(again) - Counter(before)
-    assert new == Counter(entry for entry in before if entry[0].startswith(("train/main/", "train_total/main/")) and in_round_1(entry))
+    assert new == Counter(
+        entry for entry in before if entry[0].startswith(("train/main/", "train_total/main/")) and in_round_1(entry)
+    )
 
 
 def in_round_1(entry: tuple[str, int, float]) -> bool:
@@ -202,7 +239,9 @@ def in_round_1(entry: tuple[str, int, float]) -> bool:
 
 
 @pytest.mark.slow
-def test_a_tracker_that_cannot_be_told_is_said_once_and_is_told_later(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_tracker_that_cannot_be_told_is_said_once_and_is_told_later(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     root, name = tmp_path / "run", "tensorboard"
     root.mkdir()
     Layout(root).tracking.mkdir()
@@ -218,7 +257,9 @@ def test_a_tracker_that_cannot_be_told_is_said_once_and_is_told_later(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not installed("wandb"), reason="wandb is not installed")
-def test_a_key_that_is_none_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_key_that_is_none_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_API_KEY", "sesame")
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
@@ -239,7 +280,10 @@ def test_steps_of_online_training_are_curves_over_rounds(tmp_path: Path) -> None
 
             def roll(folder: Path) -> TreeSummary:
                 for step in (1, 2, 3):
-                    append_line(folder / "steps.jsonl", {"step": step, "success": step / 4, "rewards": {"total": 0.5}, "version": "x"})
+                    append_line(
+                        folder / "steps.jsonl",
+                        {"step": step, "success": step / 4, "rewards": {"total": 0.5}, "version": "x"},
+                    )
                 return TreeSummary(trees=3, events={"duplicates, of turns": 2})
 
             store.stages.run(f"rounds/0{round_}/rollouts", TreeSummary, roll)
@@ -251,7 +295,9 @@ def test_steps_of_online_training_are_curves_over_rounds(tmp_path: Path) -> None
     assert [point.step for point in lines] == [1, 2, 3, 4, 5, 6]
     assert lines[4].numbers == {"rollouts/main/success": 0.5, "rollouts/main/rewards/total": 0.5}
     totals = [point for point in points if point.axis == "round"]
-    assert [point.step for point in totals] == [1, 2] and totals[1].numbers["rollouts_total/main/duplicates_ of turns"] == 2
+    assert [point.step for point in totals] == [1, 2] and totals[1].numbers[
+        "rollouts_total/main/duplicates_ of turns"
+    ] == 2
 
 
 def test_points_of_which_the_last_one_was_cut_off(tmp_path: Path) -> None:
@@ -276,7 +322,9 @@ def test_the_configuration_is_told_without_secrets() -> None:
     overrides = ["env.options={api_key: sesame, max_tokens: 5}", "policy.openai.base_url=https://host/v1"]
     found = without_secrets(load(None, overrides, files=False))
     assert "sesame" not in str(found) and found["env.options.max_tokens"] == 5
-    assert found["policy.openai.base_url"] == "https://host/v1" and found["policy.openai.api_key_env"] == "OPENAI_API_KEY"
+    assert (
+        found["policy.openai.base_url"] == "https://host/v1" and found["policy.openai.api_key_env"] == "OPENAI_API_KEY"
+    )
 
 
 def test_a_tracker_that_is_not_known() -> None:
@@ -289,6 +337,9 @@ def test_a_tracker_whose_package_is_missing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else found(name))
     root = tmp_path / "run"
     config = load(None, ["tracking=[tensorboard,wandb]", f"run.dir={root}"])
-    with pytest.raises(ConfigError, match="the package of wandb is not installed") as error, opened(plan_of(config), Reporter()):
+    with (
+        pytest.raises(ConfigError, match="the package of wandb is not installed") as error,
+        opened(plan_of(config), Reporter()),
+    ):
         pass
     assert "pip install wandb," in error.value.hint and not root.exists()

@@ -17,7 +17,8 @@ from tests.support import tiny_model
 
 
 def random_rows(count: int, seed: int = 0, longest: int = 60) -> list[Row]:
-    """Rows of 8 to ``longest`` tokens with a third of them trained on, so targets differ between rows. The last two tokens are not."""
+    """Rows of 8 to ``longest`` tokens with a third of them trained on, so targets differ between rows.
+    The last two tokens are not."""
     generator = random.Random(seed)
     rows = []
     for index in range(count):
@@ -29,7 +30,8 @@ def random_rows(count: int, seed: int = 0, longest: int = 60) -> list[Row]:
 
 
 def random_pairs(count: int, seed: int = 0) -> list[Preference]:
-    """Pairs of several turns: sides of different lengths in which five tokens of an observation follow every four of the agent."""
+    """Pairs of several turns: sides of different lengths in which five tokens of an observation follow every four of
+    the agent."""
     generator = random.Random(seed)
 
     def ids(least: int, most: int) -> tuple[int, ...]:
@@ -51,9 +53,11 @@ GROUPS, EACH = 3, 4
 
 
 def rollouts(start: Path, seed: int = 0) -> list[Rollout]:
-    """Three groups of four rollouts of two turns with an observation between. Two of a group have their first turn in common.
+    """Three groups of four rollouts of two turns with an observation between.
+    Two of a group have their first turn in common.
 
-    The log-probabilities are those of a policy near the start checkpoint, the same for tokens that two rows have in common.
+    The log-probabilities are those of a policy near the start checkpoint, the same for tokens that two rows have in
+    common.
     """
     return list(_rollouts(start, seed))
 
@@ -74,7 +78,11 @@ def _rollouts(start: Path, seed: int) -> tuple[Rollout, ...]:
         for number in range(EACH):
             first, last = shared if number < 2 else draw(8, 12), draw(3, 9)
             ids = (*opening, *first, *last)
-            mask = (*(0 for _ in opening), *(int(position % 5 < 3) for position in range(len(first))), *(1 for _ in last))
+            mask = (
+                *(0 for _ in opening),
+                *(int(position % 5 < 3) for position in range(len(first))),
+                *(1 for _ in last),
+            )
             with torch.no_grad():
                 whole = model(torch.tensor([ids])).logits[0].log_softmax(-1)
             noise = [random.Random(str(ids[: t + 1])).uniform(-0.5, 0.5) for t in range(len(ids))]
@@ -125,7 +133,9 @@ def one_process(process_group: None) -> Iterator[None]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(
+        RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
     prepare_process(use_gpu=False, threads=1)
     yield
     torch.set_num_threads(threads)

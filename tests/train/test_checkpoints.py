@@ -31,7 +31,9 @@ def test_the_latest_complete_checkpoint_is_found_by_its_number(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("damage", ["unsealed", "truncated", "missing", "bad seal"])
-def test_a_torn_checkpoint_is_skipped_with_a_warning(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_checkpoint_is_skipped_with_a_warning(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     good, torn = make_checkpoint(tmp_path, 10), make_checkpoint(tmp_path, 20)
     if damage == "unsealed":
         (torn / SEAL).unlink()
@@ -61,7 +63,11 @@ def test_a_model_appears_whole_with_everything_but_the_old_weights_and_their_car
 
     publish(save, final, TrainJob(tmp_path / "d", start, tmp_path))
     contents = {path.name: path.read_text(encoding="utf-8") for path in final.iterdir()}
-    assert contents == {"config.json": "old config.json", "tokenizer.json": "old tokenizer.json", "model.safetensors": "new"}
+    assert contents == {
+        "config.json": "old config.json",
+        "tokenizer.json": "old tokenizer.json",
+        "model.safetensors": "new",
+    }
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -77,7 +83,10 @@ def test_a_checkpoint_has_the_template_and_the_end_of_turns_that_it_was_trained_
     job = TrainJob(tmp_path / "d", start, tmp_path, chat_template="the run's", stop_ids=(7,))
     publish(save, tmp_path / "model", job)
     assert (tmp_path / "model" / "chat_template.jinja").read_text(encoding="utf-8") == "the run's"
-    assert json.loads((tmp_path / "model" / "generation_config.json").read_text()) == {"eos_token_id": [2, 7], "top_p": 0.9}
+    assert json.loads((tmp_path / "model" / "generation_config.json").read_text()) == {
+        "eos_token_id": [2, 7],
+        "top_p": 0.9,
+    }
 
 
 def test_a_result_is_read_back_equal(tmp_path: Path) -> None:

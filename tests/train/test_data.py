@@ -40,7 +40,11 @@ def test_labels_decode_to_exactly_the_trained_text() -> None:
     from agentr.train.sft import IGNORE, encode
 
     tokenizer = tiny_tokenizer()
-    parts = [("<|im_start|>user\nWhat do you do?<|im_end|>\n<|im_start|>assistant\n", 0), ("Action: open the door<|im_end|>", 1), ("\n", 0)]
+    parts = [
+        ("<|im_start|>user\nWhat do you do?<|im_end|>\n<|im_start|>assistant\n", 0),
+        ("Action: open the door<|im_end|>", 1),
+        ("\n", 0),
+    ]
     ids, mask = [], []
     for text, trained in parts:
         piece = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -189,7 +193,9 @@ def test_contradictions_are_named(config: dict, workers: int, message: str) -> N
 
 
 def test_sizes_that_divide_are_taken_as_they_are() -> None:
-    job = TrainJob(Path("d"), Path("s"), Path("o"), TrainConfig(batch_size=24, micro_batch_size=4), TrainerConfig(workers=3))
+    job = TrainJob(
+        Path("d"), Path("s"), Path("o"), TrainConfig(batch_size=24, micro_batch_size=4), TrainerConfig(workers=3)
+    )
     job.validate()
 
 

@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("one_process")]
 
 
 def make_job(dataset: Path, start: Path, out: Path, dpo: DPOConfig | None = None, **config) -> TrainJob:
-    return make_any_job(dataset, start, out, **{"batch_size": 4, "learning_rate": 1e-3, "dpo": dpo or DPOConfig(), **config})
+    return make_any_job(
+        dataset, start, out, **{"batch_size": 4, "learning_rate": 1e-3, "dpo": dpo or DPOConfig(), **config}
+    )
 
 
 def side(model: Any, prompt: tuple[int, ...], ids: tuple[int, ...], mask: tuple[int, ...]) -> float:
@@ -46,7 +48,10 @@ def logprobs(folder: Path, pairs: list[Preference]) -> np.ndarray:
     model = AutoModelForCausalLM.from_pretrained(folder)
     return np.array(
         [
-            (side(model, p.prompt_ids, p.chosen_ids, p.chosen_mask), side(model, p.prompt_ids, p.rejected_ids, p.rejected_mask))
+            (
+                side(model, p.prompt_ids, p.chosen_ids, p.chosen_mask),
+                side(model, p.prompt_ids, p.rejected_ids, p.rejected_mask),
+            )
             for p in pairs
         ]
     )
@@ -89,9 +94,13 @@ def test_the_policy_starts_as_its_own_reference(pairs: Path, start: Path, tmp_pa
     ],
     ids=["sum", "mean", "smoothed", "sft"],
 )
-def test_the_loss_of_pairs_of_several_turns_is_the_formula(dpo: DPOConfig, pairs: Path, start: Path, tmp_path: Path) -> None:
+def test_the_loss_of_pairs_of_several_turns_is_the_formula(
+    dpo: DPOConfig, pairs: Path, start: Path, tmp_path: Path
+) -> None:
     # The policy that the second of two steps starts from is the model of the same job with one step.
-    one = make_job(pairs, start, tmp_path / "one", dpo, steps=1, batch_size=12, micro_batch_size=3, schedule="constant_with_warmup")
+    one = make_job(
+        pairs, start, tmp_path / "one", dpo, steps=1, batch_size=12, micro_batch_size=3, schedule="constant_with_warmup"
+    )
     two = replace(one, out=tmp_path / "two", config=replace(one.config, steps=2))
     run(one)
     result = run(two)
@@ -102,7 +111,9 @@ def test_the_loss_of_pairs_of_several_turns_is_the_formula(dpo: DPOConfig, pairs
     assert np.abs(score).max() > 0.1, "there must be something to see"
     expected = softplus(-score)
     if dpo.label_smoothing:
-        expected = ((1 - dpo.label_smoothing) * expected - dpo.label_smoothing * softplus(score)) / (1 - 2 * dpo.label_smoothing)
+        expected = ((1 - dpo.label_smoothing) * expected - dpo.label_smoothing * softplus(score)) / (
+            1 - 2 * dpo.label_smoothing
+        )
     expected = expected.mean() - dpo.sft * policy[:, 0].sum() / tokens[:, 0].sum()
     line = two.read_metrics()[-1]
     assert result.last_loss == line["loss"] == pytest.approx(expected, rel=1e-4)
@@ -126,7 +137,9 @@ def test_training_prefers_the_chosen_sides(pairs: Path, start: Path, tmp_path: P
 
 
 def test_cutting_the_batch_changes_nothing_with_any_part_of_the_loss(pairs: Path, start: Path, tmp_path: Path) -> None:
-    jobs = [make_job(pairs, start, tmp_path / str(micro), DPOConfig(sft=1.0), micro_batch_size=micro) for micro in (4, 1)]
+    jobs = [
+        make_job(pairs, start, tmp_path / str(micro), DPOConfig(sft=1.0), micro_batch_size=micro) for micro in (4, 1)
+    ]
     for job in jobs:
         run(job)
     for whole, cut in zip(*(job.read_metrics() for job in jobs), strict=True):
@@ -139,7 +152,10 @@ def test_a_mask_changes_the_loss_and_what_follows_the_last_turn_does_not(start: 
     rows = random_pairs(4)
     masked = [replace(row, rejected_mask=(*row.rejected_mask[:4], 1, *row.rejected_mask[5:])) for row in rows]
     # An observation after the last turn is context of nothing; 40 more tokens of it also change the padding.
-    longer = [replace(row, rejected_ids=(*row.rejected_ids, *[5] * 40), rejected_mask=(*row.rejected_mask, *[0] * 40)) for row in rows]
+    longer = [
+        replace(row, rejected_ids=(*row.rejected_ids, *[5] * 40), rejected_mask=(*row.rejected_mask, *[0] * 40))
+        for row in rows
+    ]
     lines = []
     for name, changed in {"rows": rows, "masked": masked, "longer": longer}.items():
         write_rows(tmp_path / name, changed)
@@ -152,7 +168,9 @@ def test_a_mask_changes_the_loss_and_what_follows_the_last_turn_does_not(start: 
     assert plain["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-3)
 
 
-def test_single_turns_train_as_with_trls_own_trainer(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_turns_train_as_with_trls_own_trainer(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from accelerate.state import AcceleratorState
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -164,15 +182,32 @@ def test_single_turns_train_as_with_trls_own_trainer(start: Path, tmp_path: Path
         prompt = [{"role": "user", "content": f"You see {index} doors." + " Look." * index}]
         sides = [f"Action: open door {index}", f"Thought: I do not know the answer.\nAction: take lamp {9 - index}"]
         ids = [
-            tokenizer.apply_chat_template([*prompt, {"role": "assistant", "content": text}], return_dict=True)["input_ids"]
+            tokenizer.apply_chat_template([*prompt, {"role": "assistant", "content": text}], return_dict=True)[
+                "input_ids"
+            ]
             for text in sides
         ]
         begin = len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"])
         chosen, rejected = (tuple(side[begin:]) for side in ids)
         all_ones = (1,) * len(chosen), (1,) * len(rejected)
-        rows.append(Preference(tuple(ids[0][:begin]), chosen, all_ones[0], rejected, all_ones[1], Provenance(f"t{index}", (0,), "sibling")))
+        rows.append(
+            Preference(
+                tuple(ids[0][:begin]),
+                chosen,
+                all_ones[0],
+                rejected,
+                all_ones[1],
+                Provenance(f"t{index}", (0,), "sibling"),
+            )
+        )
         texts.append(
-            {"prompt": prompt, **{key: [{"role": "assistant", "content": s}] for key, s in zip(("chosen", "rejected"), sides, strict=True)}}
+            {
+                "prompt": prompt,
+                **{
+                    key: [{"role": "assistant", "content": s}]
+                    for key, s in zip(("chosen", "rejected"), sides, strict=True)
+                },
+            }
         )
     write_rows(tmp_path / "pairs", rows)
     job = make_job(tmp_path / "pairs", start, tmp_path / "ours", steps=3, schedule="constant_with_warmup")
@@ -243,7 +278,8 @@ def test_a_resumed_job_keeps_its_reference_and_ends_the_same(pairs: Path, start:
     assert broken.reference.stat().st_mtime_ns == written
     assert result.steps == 6
     lines, undisturbed = broken.read_metrics(), whole.read_metrics()
-    assert [line["step"] for line in lines] == [1, 3, 6]  # the last is about steps 4 to 6, though the job went on after step 4
+    # the last is about steps 4 to 6, though the job went on after step 4
+    assert [line["step"] for line in lines] == [1, 3, 6]
     for one, other in zip(lines, undisturbed, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
         assert one["reward_margin"] == pytest.approx(other["reward_margin"], rel=1e-4, abs=1e-6)

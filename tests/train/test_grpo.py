@@ -18,7 +18,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("one_process")]
 
 
 def trainer_of(
-    start: Path, out: Path, rows: list[Rollout], micro: int = GROUPS * EACH, batch: int = GROUPS * EACH, share: bool = True, **grpo: Any
+    start: Path,
+    out: Path,
+    rows: list[Rollout],
+    micro: int = GROUPS * EACH,
+    batch: int = GROUPS * EACH,
+    share: bool = True,
+    **grpo: Any,
 ) -> Any:
     from agentr.train.grpo import make_trainer
     from agentr.train.model import load_start
@@ -48,7 +54,8 @@ def gradients(trainer: Any) -> tuple[float, dict[str, Any]]:
 
 
 def trl_gradients(trainer: Any, rows: list[Rollout], micro: int) -> tuple[float, dict[str, Any]]:
-    """The same by TRL alone: what its trainer computes from the tensors that its own generation would make of these rollouts."""
+    """The same by TRL alone: what its trainer computes from the tensors that its own generation would make of these
+    rollouts."""
     import torch
     from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -65,8 +72,12 @@ def trl_gradients(trainer: Any, rows: list[Rollout], micro: int) -> tuple[float,
         left = max(opening)
         right = max(len(row.input_ids) - o for row, o in zip(part, opening, strict=True))
         shape = (len(part), right)
-        inputs: dict[str, Any] = {name: torch.zeros(len(part), left, dtype=torch.long) for name in ("prompt_ids", "prompt_mask")}
-        inputs |= {name: torch.zeros(shape, dtype=torch.long) for name in ("completion_ids", "completion_mask", "tool_mask")}
+        inputs: dict[str, Any] = {
+            name: torch.zeros(len(part), left, dtype=torch.long) for name in ("prompt_ids", "prompt_mask")
+        }
+        inputs |= {
+            name: torch.zeros(shape, dtype=torch.long) for name in ("completion_ids", "completion_mask", "tool_mask")
+        }
         drawn = torch.zeros(shape)
         for index, (row, o) in enumerate(zip(part, opening, strict=True)):
             size = len(row.input_ids) - o
@@ -84,12 +95,18 @@ def trl_gradients(trainer: Any, rows: list[Rollout], micro: int) -> tuple[float,
             now, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, seen, right)
             inputs["old_per_token_logps"] = drawn if grpo.correction is Correction.none else now
             if grpo.kl:
-                inputs["ref_per_token_logps"], _, _ = trainer._get_per_token_logps_and_entropies(trainer.ref_model, ids, seen, right)
+                inputs["ref_per_token_logps"], _, _ = trainer._get_per_token_logps_and_entropies(
+                    trainer.ref_model, ids, seen, right
+                )
             difference = (now - drawn) * inputs["completion_mask"] * inputs["tool_mask"]
-            ratio = (difference.sum(-1, keepdim=True) if grpo.correction.value.startswith("sequence") else difference).exp()
+            ratio = (
+                difference.sum(-1, keepdim=True) if grpo.correction.value.startswith("sequence") else difference
+            ).exp()
             over = ratio > grpo.correction_max
             inputs["importance_sampling_ratio"] = (
-                ratio.masked_fill(over, 0.0) if grpo.correction.value.endswith("mask") else ratio.clamp(max=grpo.correction_max)
+                ratio.masked_fill(over, 0.0)
+                if grpo.correction.value.endswith("mask")
+                else ratio.clamp(max=grpo.correction_max)
             )
         loss = trainer._compute_loss(trainer.model, inputs)
         loss.backward()
@@ -111,7 +128,11 @@ VARIANTS: list[dict[str, Any]] = [
     {"kl": 0.1},
     {"kl": 0.1, "kl_ratio": True},
     {"entropy": 0.01},
-    *({"correction": correction, "correction_max": 1.5} for correction in Correction if correction is not Correction.none),
+    *(
+        {"correction": correction, "correction_max": 1.5}
+        for correction in Correction
+        if correction is not Correction.none
+    ),
 ]
 
 
@@ -136,15 +157,21 @@ def test_the_cut_into_micro_batches_changes_nothing_but_rounding(start: Path, tm
     rows = rollouts(start)
     whole = gradients(trainer_of(start, tmp_path / "1", rows, loss=loss))
     assert_equal(gradients(trainer_of(start, tmp_path / "2", rows, micro=2, loss=loss)), whole)
-    assert_equal(gradients(trainer_of(start, tmp_path / "3", rows, micro=8, batch=16, loss=loss)), whole)  # four places stay empty
+    # four places stay empty
+    assert_equal(gradients(trainer_of(start, tmp_path / "3", rows, micro=8, batch=16, loss=loss)), whole)
 
 
 def test_rows_that_say_nothing_count_but_do_not_go_through_the_model(start: Path, tmp_path: Path) -> None:
-    rows = [replace(row, advantages=tuple(0.0 for _ in row.advantages)) if row.group == "task1" else row for row in rollouts(start)]
+    rows = [
+        replace(row, advantages=tuple(0.0 for _ in row.advantages)) if row.group == "task1" else row
+        for row in rollouts(start)
+    ]
     for number, loss in enumerate(PolicyLoss):
         trainer = trainer_of(start, tmp_path / str(number), rows, micro=4, loss=loss)
         passed = [batch["rollouts"]["batch"] for batch in trainer.micro_batches()]
-        assert sum(int(batch.live_R.sum()) for batch in passed) == 8 and all(batch.forward is not None for batch in passed)
+        assert sum(int(batch.live_R.sum()) for batch in passed) == 8 and all(
+            batch.forward is not None for batch in passed
+        )
         trainer = trainer_of(start, tmp_path / str(number), rows, loss=loss)
         assert_equal(gradients(trainer), trl_gradients(trainer, rows, len(rows)))
 
@@ -156,15 +183,19 @@ def test_a_micro_batch_without_a_word_has_a_gradient_of_zero(start: Path, tmp_pa
 
 
 def test_advantages_may_differ_by_token(start: Path, tmp_path: Path) -> None:
-    """Each token's gradient is its own advantage's: rows of two advantages are the sum of rows that have one of them."""
+    """Each token's gradient is its own advantage's: rows of two advantages are the sum of rows that have one of
+    them."""
     rows = rollouts(start)
 
     def only(keep: Callable[[int], bool]) -> list[Rollout]:
-        return [replace(row, advantages=tuple(a if keep(t) else 0.0 for t, a in enumerate(row.advantages))) for row in rows]
+        return [
+            replace(row, advantages=tuple(a if keep(t) else 0.0 for t, a in enumerate(row.advantages))) for row in rows
+        ]
 
     whole = gradients(trainer_of(start, tmp_path / "1", rows))
     early, late = (
-        gradients(trainer_of(start, tmp_path / str(n), only(keep))) for n, keep in ((2, lambda t: t < 20), (3, lambda t: t >= 20))
+        gradients(trainer_of(start, tmp_path / str(n), only(keep)))
+        for n, keep in ((2, lambda t: t < 20), (3, lambda t: t >= 20))
     )
     assert_equal(whole, (early[0] + late[0], {name: early[1][name] + late[1][name] for name in whole[1]}))
 

@@ -24,11 +24,15 @@ from tests.train.test_online import feed
 from tests.train.test_online import make_job as make_steps
 from tests.train.test_sft import distance
 
-CONFIG = TrainConfig(steps=60, batch_size=8, micro_batch_size=8, learning_rate=1e-3, checkpoint_every=10, log_every=1, bf16=False)
+CONFIG = TrainConfig(
+    steps=60, batch_size=8, micro_batch_size=8, learning_rate=1e-3, checkpoint_every=10, log_every=1, bf16=False
+)
 
 
 def make_job(dataset: Path, start: Path, out: Path, workers: int = 1, **config) -> TrainJob:
-    return TrainJob(dataset, start, out, replace(CONFIG, **config), TrainerConfig(workers=workers, threads=1), name=out.name)
+    return TrainJob(
+        dataset, start, out, replace(CONFIG, **config), TrainerConfig(workers=workers, threads=1), name=out.name
+    )
 
 
 def make_online_job(start: Path, out: Path, workers: int = 1) -> OnlineJob:
@@ -49,12 +53,22 @@ def worker_pids(job: TrainJob) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def chain(dataset: Path, pairs: Path, start: Path, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
-    """Undisturbed runs in one worker group: a long one, one that goes on from it, a short one, one on preferences, and one step by step."""
+def chain(
+    dataset: Path, pairs: Path, start: Path, ray_session: None, tmp_path_factory: pytest.TempPathFactory
+) -> list[TrainJob]:
+    """Undisturbed runs in one worker group: a long one, one that goes on from it, a short one, one on preferences, and
+    one step by step."""
     folder = tmp_path_factory.mktemp("chain")
     long = make_job(dataset, start, folder / "long")
-    jobs = [long, make_job(dataset, long.model, folder / "further", steps=2), make_job(dataset, start, folder / "short", steps=4)]
-    jobs += [make_job(pairs, start, folder / "pairs", steps=4, dpo=DPOConfig(sft=0.5)), make_online_job(start, folder / "online")]
+    jobs = [
+        long,
+        make_job(dataset, long.model, folder / "further", steps=2),
+        make_job(dataset, start, folder / "short", steps=4),
+    ]
+    jobs += [
+        make_job(pairs, start, folder / "pairs", steps=4, dpo=DPOConfig(sft=0.5)),
+        make_online_job(start, folder / "online"),
+    ]
     seen: list[dict] = []
     results = train_many(jobs, seen.append)
     assert [result.steps for result in results] == [60, 2, 4, 4, 3]
@@ -64,7 +78,9 @@ def chain(dataset: Path, pairs: Path, start: Path, ray_session: None, tmp_path_f
 
 
 @pytest.mark.cluster
-def test_a_chain_shares_one_worker_and_a_later_job_starts_from_an_earlier_model(chain: list[TrainJob], start: Path) -> None:
+def test_a_chain_shares_one_worker_and_a_later_job_starts_from_an_earlier_model(
+    chain: list[TrainJob], start: Path
+) -> None:
     long, further, short, preferences, _ = chain
     assert len({worker_pids(job)[0] for job in chain}) == 1
     assert distance(long.model, start) > 1e-2
@@ -84,7 +100,9 @@ def test_what_is_done_is_not_done_again(chain: list[TrainJob]) -> None:
 @pytest.mark.cluster
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
-def test_a_killed_worker_resumes_and_ends_with_the_same_model(chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_resumes_and_ends_with_the_same_model(
+    chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path
+) -> None:
     job = make_job(dataset, start, tmp_path / "killed")
     torn = job.checkpoints / "checkpoint-999"
     torn.mkdir(parents=True)
@@ -116,7 +134,9 @@ def test_a_killed_controller_is_an_error_of_ours_and_the_next_one_goes_on(
 
     def kill_once(line: dict) -> None:
         if line["step"] >= 12 and not killed:
-            killed.extend(p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::TrainContr"))
+            killed.extend(
+                p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::TrainContr")
+            )
             killed[0].kill()
 
     with pytest.raises(RunError, match=r"killed: Ray Train's controller died\n?.*continues from its last checkpoint"):
@@ -127,8 +147,11 @@ def test_a_killed_controller_is_an_error_of_ours_and_the_next_one_goes_on(
 
 
 @pytest.fixture(scope="module")
-def two_workers(chain: list[TrainJob], dataset: Path, pairs: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
-    """The chain's short job, its job on preferences and its online job in a group of two workers, and at last a job that fails."""
+def two_workers(
+    chain: list[TrainJob], dataset: Path, pairs: Path, start: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[TrainJob]:
+    """The chain's short job, its job on preferences and its online job in a group of two workers, and at last a job
+    that fails."""
     folder, dpo = tmp_path_factory.mktemp("two"), chain[3].config.dpo
     jobs = [
         make_job(dataset, start, folder / "short", workers=2, steps=4, micro_batch_size=2),
@@ -136,7 +159,9 @@ def two_workers(chain: list[TrainJob], dataset: Path, pairs: Path, start: Path, 
         make_online_job(start, folder / "online", workers=2),
         make_job(dataset, start, folder / "nan", workers=2, micro_batch_size=4, learning_rate=1e38, checkpoint_every=1),
     ]
-    with pytest.raises(RunError, match=r"nan failed: the loss is no longer a number at optimiser step \d+\. Lower train.learning_rate"):
+    with pytest.raises(
+        RunError, match=r"nan failed: the loss is no longer a number at optimiser step \d+\. Lower train.learning_rate"
+    ):
         train_many(jobs)
     return jobs
 
@@ -154,7 +179,9 @@ def test_two_workers_do_what_one_does(chain: list[TrainJob], two_workers: list[T
 
 
 @pytest.mark.cluster
-def test_two_workers_share_the_reference_and_do_what_one_does(chain: list[TrainJob], two_workers: list[TrainJob]) -> None:
+def test_two_workers_share_the_reference_and_do_what_one_does(
+    chain: list[TrainJob], two_workers: list[TrainJob]
+) -> None:
     two, one = two_workers[1], chain[3]
     with np.load(two.reference) as ours, np.load(one.reference) as theirs:
         assert ours["logprobs"] == pytest.approx(theirs["logprobs"], rel=1e-5)
@@ -166,7 +193,9 @@ def test_two_workers_share_the_reference_and_do_what_one_does(chain: list[TrainJ
 
 
 @pytest.mark.cluster
-def test_two_workers_train_and_publish_step_by_step_what_one_does(chain: list[TrainJob], two_workers: list[TrainJob]) -> None:
+def test_two_workers_train_and_publish_step_by_step_what_one_does(
+    chain: list[TrainJob], two_workers: list[TrainJob]
+) -> None:
     two, one = two_workers[2], chain[4]
     assert isinstance(two, OnlineJob) and isinstance(one, OnlineJob)
     for line, other in zip(two.read_metrics(), one.read_metrics(), strict=True):
@@ -177,7 +206,9 @@ def test_two_workers_train_and_publish_step_by_step_what_one_does(chain: list[Tr
 
 
 @pytest.mark.cluster
-def test_a_loss_that_is_no_number_ends_the_stage_and_is_not_tried_again(two_workers: list[TrainJob], dataset: Path, start: Path) -> None:
+def test_a_loss_that_is_no_number_ends_the_stage_and_is_not_tried_again(
+    two_workers: list[TrainJob], dataset: Path, start: Path
+) -> None:
     failed = two_workers[-1]
     assert worker_pids(failed) == worker_pids(two_workers[0])
     assert not failed.model.exists()
@@ -196,7 +227,12 @@ def test_what_can_be_known_before_is_said_before(dataset: Path, start: Path, tmp
     with pytest.raises(ConfigError, match="is no multiple of micro_batch_size"):
         train(make_job(dataset, start, tmp_path / "a", workers=3))
     with pytest.raises(ConfigError, match="need different workers"):
-        train_many([make_job(dataset, start, tmp_path / "a"), make_job(dataset, start, tmp_path / "b", workers=2, micro_batch_size=4)])
+        train_many(
+            [
+                make_job(dataset, start, tmp_path / "a"),
+                make_job(dataset, start, tmp_path / "b", workers=2, micro_batch_size=4),
+            ]
+        )
     assert not (tmp_path / "a").exists()
 
 
@@ -236,7 +272,9 @@ def test_the_work_of_another_start_is_not_continued(dataset: Path, start: Path, 
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("ray_session")
-def test_a_cluster_that_is_too_small_or_dead_is_named(dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_too_small_or_dead_is_named(
+    dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = make_job(dataset, start, tmp_path / "gpu")
     with pytest.raises(RunError, match="gpu needs 1 GPU, the cluster has 0"):
         train(replace(job, trainer=replace(job.trainer, use_gpu=True)))

@@ -38,7 +38,8 @@ def test_the_checkpoint_is_a_whole_model_of_low_rank_changes(
     for name, weight in before.items():
         change = after[name] - weight
         if "proj" in name:
-            # The base below an adapter is bf16 while it trains, but not in the checkpoint: there, nothing but the adapter was added.
+            # The base below an adapter is bf16 while it trains, but not in the checkpoint: there, nothing but the
+            # adapter was added.
             assert torch.linalg.matrix_rank(change, atol=1e-5) == 2, name
         else:
             assert change.abs().max() == 0.0, name
@@ -62,7 +63,9 @@ def test_the_saved_model_is_the_policy_that_was_trained(pairs: Path, start: Path
 
 
 @pytest.mark.parametrize("kind", ["dataset", "pairs"])
-def test_a_resumed_job_with_dropout_ends_the_same(kind: str, start: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_resumed_job_with_dropout_ends_the_same(
+    kind: str, start: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     lora = LoRAConfig(rank=4, dropout=0.3)
     whole = lora_job(request.getfixturevalue(kind), start, tmp_path / "whole", lora, steps=5, checkpoint_every=2)
     broken = replace(whole, out=tmp_path / "broken")
@@ -99,6 +102,10 @@ def test_only_the_layers_named_are_trained(dataset: Path, start: Path, tmp_path:
 
 
 @pytest.mark.parametrize("target", ["w_pack", "lm_head", "proj"])
-def test_a_target_that_is_no_inner_linear_layer_is_named(target: str, dataset: Path, start: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"names '{target}', no inner linear layer .* Choose of down_proj, .* or all-linear"):
+def test_a_target_that_is_no_inner_linear_layer_is_named(
+    target: str, dataset: Path, start: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"names '{target}', no inner linear layer .* Choose of down_proj, .* or all-linear"
+    ):
         run(lora_job(dataset, start, tmp_path, LoRAConfig(rank=2, targets=["q_proj", target])))

@@ -1,4 +1,5 @@
-"""Online training in this process: steps that come one by one, weights that are published, and what a killed worker leaves."""
+"""Online training in this process: steps that come one by one, weights that are published, and what a killed worker
+leaves."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("one_process")]
 STEPS = 4
 
 
-def make_job(start: Path, out: Path, steps: int = STEPS, staleness: int = 0, checkpoint_every: int = 2, **grpo) -> OnlineJob:
+def make_job(
+    start: Path, out: Path, steps: int = STEPS, staleness: int = 0, checkpoint_every: int = 2, **grpo
+) -> OnlineJob:
     config = TrainConfig(
         batch_size=GROUPS * EACH // grpo.get("minibatches", 1),
         micro_batch_size=3,
@@ -57,7 +60,8 @@ def test_each_step_is_trained_on_once_it_is_there(start: Path, tmp_path: Path) -
     """The weights of a step are there before the next step's rollouts are, and go on changing. They do not pile up."""
     job, moved, there = make_job(start, tmp_path), [], []
     for number in range(1, STEPS + 1):
-        rollouts(start, number)  # made before the training starts: transformers cannot load two models at a time in a process
+        # made before the training starts: transformers cannot load two models at a time in a process
+        rollouts(start, number)
 
     def collect() -> None:
         for number in range(1, STEPS + 1):
@@ -82,7 +86,9 @@ def test_each_step_is_trained_on_once_it_is_there(start: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
-def test_weights_that_are_gone_are_made_again(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:
+def test_weights_that_are_gone_are_made_again(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int
+) -> None:
     """Weights in memory do not outlive the machine; the collection that waits for them gets the same ones."""
     from agentr.train import online
 
@@ -91,12 +97,14 @@ def test_weights_that_are_gone_are_made_again(start: Path, tmp_path: Path, monke
     run(whole)
     memory = tmp_path / "memory"
     job = replace(make_job(start, tmp_path / "killed", staleness=staleness), weights=memory)
-    feed(job, *range(1, 3 + staleness))  # step 2 is the last one with a checkpoint, and the weights after it are waited for
+    # step 2 is the last one with a checkpoint, and the weights after it are waited for
+    feed(job, *range(1, 3 + staleness))
 
     sleep, here = time.sleep, threading.current_thread()
 
     def dies(seconds: float) -> None:
-        if threading.current_thread() is here:  # a watch in another thread sleeps on: that of a server would take the server along
+        # a watch in another thread sleeps on: that of a server would take the server along
+        if threading.current_thread() is here:
             raise KeyboardInterrupt
         sleep(seconds)
 
@@ -104,7 +112,9 @@ def test_weights_that_are_gone_are_made_again(start: Path, tmp_path: Path, monke
         patch.setattr(online.time, "sleep", dies)  # while it waits for the next step
         with pytest.raises(KeyboardInterrupt):
             run(job)
-    assert [path.name for path in job.checkpoints.iterdir()] == ["checkpoint-2"] and not (job.out / "published").exists()
+    assert [path.name for path in job.checkpoints.iterdir()] == ["checkpoint-2"] and not (
+        job.out / "published"
+    ).exists()
     assert "000002" in {path.name for path in memory.iterdir()}
     shutil.rmtree(memory)
     waited: list[float] = []
@@ -121,7 +131,9 @@ def test_weights_that_are_gone_are_made_again(start: Path, tmp_path: Path, monke
     assert waited and waited[0] > 1e-4 and distance(whole.model, job.model) == 0.0
 
 
-@pytest.mark.parametrize("grpo", [{}, {"minibatches": 2, "iterations": 2}, {"kl": 0.1, "correction": "token_truncate"}], ids=str)
+@pytest.mark.parametrize(
+    "grpo", [{}, {"minibatches": 2, "iterations": 2}, {"kl": 0.1, "correction": "token_truncate"}], ids=str
+)
 def test_a_worker_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grpo: dict
 ) -> None:

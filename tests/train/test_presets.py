@@ -1,4 +1,5 @@
-"""What a preset's exploration gave is trained on: one optimiser step for each loss, with the preset's own rates and terms."""
+"""What a preset's exploration gave is trained on: one optimiser step for each loss, with the preset's own rates and
+terms."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def serving(env: str, folder: Path) -> Iterator[str]:
         (Loss.REINFORCE, "arpo", "paper", "mathtool"),
     ],
 )
-def test_a_presets_dataset_is_trained_on(loss: Loss, method: str, preset: str, env: str, start: Path, tmp_path: Path) -> None:
+def test_a_presets_dataset_is_trained_on(
+    loss: Loss, method: str, preset: str, env: str, start: Path, tmp_path: Path
+) -> None:
     """Each byte or two is a token of the small model: the examples in the prompt are left out."""
     config = configured(method, preset, env, "prompt.examples=0")
     with serving(env, tmp_path) as url:

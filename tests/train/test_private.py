@@ -1,6 +1,7 @@
 """What agentr uses of TRL, transformers and vLLM that they keep private is there, in the versions that are installed.
 
-A loss is one of TRL's own methods overridden, so these names cannot stand behind a module of ours: they are listed here.
+A loss is one of TRL's own methods overridden, so these names cannot stand behind a module of ours: they are listed
+here.
 """
 
 from __future__ import annotations
@@ -39,5 +40,7 @@ def test_what_the_engines_repairs_change_is_there() -> None:
     from vllm.model_executor.models.registry import ModelRegistry
     from vllm.v1.executor import multiproc_executor, uniproc_executor
 
-    assert all(callable(vars(module)["get_file_store_init_method"]) for module in (multiproc_executor, uniproc_executor))
+    assert all(
+        callable(vars(module)["get_file_store_init_method"]) for module in (multiproc_executor, uniproc_executor)
+    )
     assert ModelRegistry.models["LlamaForCausalLM"].load_model_cls and ParallelLMHead

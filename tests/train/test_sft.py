@@ -47,7 +47,9 @@ def distance(one: Path, other: Path) -> float:
     return max((first[name].float() - second[name].float()).abs().max().item() for name in first)
 
 
-def test_first_loss_is_the_cross_entropy_over_all_targets_of_the_batch(dataset: Path, start: Path, tmp_path: Path) -> None:
+def test_first_loss_is_the_cross_entropy_over_all_targets_of_the_batch(
+    dataset: Path, start: Path, tmp_path: Path
+) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -67,7 +69,9 @@ def test_first_loss_is_the_cross_entropy_over_all_targets_of_the_batch(dataset: 
     assert result.trained_tokens == sum(sum(plan.rows[number].loss_mask[1:]) for number in plan.order.ravel())
 
 
-def test_only_targets_go_through_the_output_layer(dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_targets_go_through_the_output_layer(
+    dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import trl.trainer.utils
 
     original, projected = trl.trainer.utils._ChunkedLogProbFunction, []
@@ -84,7 +88,10 @@ def test_only_targets_go_through_the_output_layer(dataset: Path, start: Path, tm
 
 
 def test_cutting_the_batch_into_micro_batches_changes_nothing(dataset: Path, start: Path, tmp_path: Path) -> None:
-    whole, cut = make_job(dataset, start, tmp_path / "whole"), make_job(dataset, start, tmp_path / "cut", micro_batch_size=2)
+    whole, cut = (
+        make_job(dataset, start, tmp_path / "whole"),
+        make_job(dataset, start, tmp_path / "cut", micro_batch_size=2),
+    )
     run(whole)
     run(cut)
     assert distance(whole.model, start) > 1e-3
@@ -122,7 +129,10 @@ def test_computing_shared_beginnings_once_changes_nothing_but_rounding(
     monkeypatch.setattr(sft, "forward_of", lambda *args, **how: made.append(original(*args, **how)) or made[-1])
     rows = branching_rows()
     write_rows(tmp_path / "rows", rows)
-    jobs = [make_job(tmp_path / "rows", start, tmp_path / str(share), steps=2, share_prefixes=share) for share in (False, True)]
+    jobs = [
+        make_job(tmp_path / "rows", start, tmp_path / str(share), steps=2, share_prefixes=share)
+        for share in (False, True)
+    ]
     jobs.append(make_job(tmp_path / "rows", start, tmp_path / "cut", steps=2, share_prefixes=True, micro_batch_size=4))
     results = [run(job) for job in jobs]
     assert len({result.trained_tokens for result in results}) == 1
@@ -133,7 +143,9 @@ def test_computing_shared_beginnings_once_changes_nothing_but_rounding(
         assert distance(jobs[0].model, job.model) < 1e-4
     whole = made[0]
     distinct = len({row.input_ids[: t + 1] for row in rows for t in range(len(row.input_ids))})
-    assert distinct <= int(whole.lengths_P.sum()) < 0.7 * whole.row_tokens == 0.7 * sum(len(row.input_ids) for row in rows)
+    assert (
+        distinct <= int(whole.lengths_P.sum()) < 0.7 * whole.row_tokens == 0.7 * sum(len(row.input_ids) for row in rows)
+    )
 
 
 def test_tokens_that_are_neither_target_nor_context_of_one_do_not_matter(start: Path, tmp_path: Path) -> None:
@@ -159,14 +171,18 @@ def test_a_mask_that_is_not_the_datasets_stops_the_training(
         run(make_job(dataset, start, tmp_path))
 
 
-def test_engine_is_deepspeed_zero_2(dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_is_deepspeed_zero_2(
+    dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from deepspeed import DeepSpeedEngine
     from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
     from agentr.train import run as running
 
     trainers, original = [], running.save_model
-    monkeypatch.setattr(running, "save_model", lambda trainer, *more: (trainers.append(trainer), original(trainer, *more)))
+    monkeypatch.setattr(
+        running, "save_model", lambda trainer, *more: (trainers.append(trainer), original(trainer, *more))
+    )
     run(make_job(dataset, start, tmp_path, steps=1))
     engine = trainers[0].model_wrapped
     assert isinstance(engine, DeepSpeedEngine)
@@ -175,7 +191,9 @@ def test_engine_is_deepspeed_zero_2(dataset: Path, start: Path, tmp_path: Path, 
 
 
 def test_steps_metrics_and_schedule_are_exact(dataset: Path, start: Path, tmp_path: Path) -> None:
-    job = make_job(dataset, start, tmp_path, steps=5, warmup_ratio=0.4, min_lr_ratio=0.1, schedule="linear", log_every=2)
+    job = make_job(
+        dataset, start, tmp_path, steps=5, warmup_ratio=0.4, min_lr_ratio=0.1, schedule="linear", log_every=2
+    )
     result = run(job)
     lines = job.read_metrics()
     assert [line["step"] for line in lines] == [1, 2, 4, 5]
@@ -186,7 +204,9 @@ def test_steps_metrics_and_schedule_are_exact(dataset: Path, start: Path, tmp_pa
     assert not job.checkpoints.exists()
 
 
-def test_checkpoint_loads_and_says_something_else_with_the_same_tokenizer(dataset: Path, start: Path, tmp_path: Path) -> None:
+def test_checkpoint_loads_and_says_something_else_with_the_same_tokenizer(
+    dataset: Path, start: Path, tmp_path: Path
+) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -197,7 +217,10 @@ def test_checkpoint_loads_and_says_something_else_with_the_same_tokenizer(datase
         before, after = (AutoModelForCausalLM.from_pretrained(folder)(ids).logits for folder in (start, job.model))
     assert (before - after).abs().max() > 1e-2
     messages = [{"role": "user", "content": "hello"}]
-    texts = [AutoTokenizer.from_pretrained(folder).apply_chat_template(messages, tokenize=False) for folder in (start, job.model)]
+    texts = [
+        AutoTokenizer.from_pretrained(folder).apply_chat_template(messages, tokenize=False)
+        for folder in (start, job.model)
+    ]
     assert texts[0] == texts[1]
     assert json.loads((start / "config.json").read_text()) == json.loads((job.model / "config.json").read_text())
 
@@ -247,7 +270,11 @@ def test_nan_stops_the_training_and_names_the_last_good_checkpoint(dataset: Path
 
     good = trainer.learning_rate_factor
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "learning_rate_factor", lambda job, step, steps: good(job, step, steps) if step < 2 else float("nan"))
+        patch.setattr(
+            trainer,
+            "learning_rate_factor",
+            lambda job, step, steps: good(job, step, steps) if step < 2 else float("nan"),
+        )
         with pytest.raises(RunError, match=r"no longer a number at optimiser step 4.*checkpoint-2\.$"):
             run(job)
     assert not job.model.exists()

@@ -1,4 +1,5 @@
-"""A small run as the pages see it, made without Ray: trees with revisions, their dataset, a training, two evaluations."""
+"""A small run as the pages see it, made without Ray: trees with revisions, their dataset, a training, two
+evaluations."""
 
 from __future__ import annotations
 
@@ -104,7 +105,9 @@ def compared(runs: Path) -> Path:
 def served(folder: Path, opened: socket.socket) -> Iterator[str]:
     """Serves the pages of a folder from a thread, as ``agentr ui`` does; yields their address."""
     port = opened.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app(Library([folder]), "127.0.0.1", port), log_level="error", lifespan="off"))
+    server = uvicorn.Server(
+        uvicorn.Config(app(Library([folder]), "127.0.0.1", port), log_level="error", lifespan="off")
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
     try:
@@ -120,7 +123,9 @@ def started(folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
     command = [sys.executable, "-m", "agentr.cli", "ui", str(folder), "--port", "0", *arguments]
     if os.geteuid() == 0:
         command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment})
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment}
+    )
     try:
         assert process.stdout is not None
         said = ""

@@ -20,7 +20,9 @@ REVISE, DATASET = "rounds/01/revise", "rounds/01/dataset"
 
 
 def test_the_pages_types_are_those_of_the_answers() -> None:
-    assert FILE.read_text(encoding="utf-8") == typescript(), "make them anew: python -m tests.ui.page_types, then make ui"
+    assert FILE.read_text(encoding="utf-8") == typescript(), (
+        "make them anew: python -m tests.ui.page_types, then make ui"
+    )
 
 
 def fits(name: str, answer: Any) -> None:

@@ -1,6 +1,8 @@
-"""The pages in a real Chromium: the questions that they are for, by clicks and by keyboard; phones, dark, hostile texts, a growing stage.
+"""The pages in a real Chromium: the questions that they are for, by clicks and by keyboard; phones, dark, hostile
+texts, a growing stage.
 
-``make test-ui`` installs what is needed; without it these tests are skipped, but where AGENTR_TEST_UI is set that is a failure.
+``make test-ui`` installs what is needed; without it these tests are skipped, but where AGENTR_TEST_UI is set that is a
+failure.
 """
 
 # pyright: reportMissingImports=false
@@ -34,7 +36,13 @@ from tests.trees import door, episode
 from tests.ui.conftest import compared, growing, served
 
 REQUIRED = bool(os.environ.get("AGENTR_TEST_UI"))
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
+CHROMIUM = (
+    os.environ.get("CHROMIUM")
+    or shutil.which("chromium")
+    or shutil.which("chromium-browser")
+    or shutil.which("google-chrome")
+    or ""
+)
 if not REQUIRED:
     pytest.importorskip("playwright.sync_api", reason="make test-ui installs it")
     if not CHROMIUM:
@@ -215,7 +223,9 @@ def test_every_page_is_accessible_and_fits(browser: Browser, address: str, width
         page.wait_for_load_state("networkidle")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{place} scrolls sideways"
         found = Axe().run(page).response["violations"]
-        serious = [(each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")]
+        serious = [
+            (each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")
+        ]
         assert serious == [], place
     shown.page.context.close()
     assert shown.errors == []
@@ -402,7 +412,9 @@ HELD = (
 )
 
 
-def test_a_report_opened_from_disk_has_the_counts_of_the_server(browser: Browser, shown: Shown, runs: Path, tmp_path: Path) -> None:
+def test_a_report_opened_from_disk_has_the_counts_of_the_server(
+    browser: Browser, shown: Shown, runs: Path, tmp_path: Path
+) -> None:
     write_report(agentr.open(runs / "first"), tmp_path)
     path = tmp_path / "report.html"
     assert path.stat().st_size < 5_000_000
@@ -413,7 +425,9 @@ def test_a_report_opened_from_disk_has_the_counts_of_the_server(browser: Browser
             page = opened.go(name)
             expect(page.locator("main .scroll table").first).to_be_visible()
             cells = page.locator("main td, main th, main .about .pair, main h2, main li").all_inner_texts()
-            texts.append([text for cell in cells if (text := re.sub(r"\s*[↑↓]", "", cell)) and not text.startswith("folder")])
+            texts.append(
+                [text for cell in cells if (text := re.sub(r"\s*[↑↓]", "", cell)) and not text.startswith("folder")]
+            )
         assert texts[0] == texts[1] and len(texts[0]) > 5, place
     page = file.page
     page.get_by_role("link", name="Overview").click()
@@ -452,11 +466,17 @@ def test_reports_and_comparisons_are_accessible_and_fit(browser: Browser, runs: 
         for place in places:
             shown.page.goto(path.as_uri() + place)
             expect(shown.page.locator("h1").first).to_be_visible()
-            assert shown.page.evaluate("document.documentElement.scrollWidth") <= width, f"{path.name}{place} scrolls sideways"
+            assert shown.page.evaluate("document.documentElement.scrollWidth") <= width, (
+                f"{path.name}{place} scrolls sideways"
+            )
             paper = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, re.findall(r"\d+", paper))) < 200) is (scheme == "dark"), paper
             found = Axe().run(shown.page).response["violations"]
-            assert [(each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")] == []
+            assert [
+                (each["id"], each["nodes"][0]["html"][:120])
+                for each in found
+                if each["impact"] in ("serious", "critical")
+            ] == []
             said = shown.page.inner_text("body") + shown.page.title()
             assert shown.page.locator("img").count() == 0 and "\u202e" not in said and "\0" not in said
         assert "U+202E" in said and shown.errors == [], path.name
@@ -465,10 +485,25 @@ def test_reports_and_comparisons_are_accessible_and_fit(browser: Browser, runs: 
 
 
 def test_pictures_of_all_pages_are_taken(browser: Browser, runs: Path, tmp_path: Path) -> None:
-    """As ``make pictures`` chooses them, of a small run and a comparison; only that of the siblings needs policies with weights."""
+    """As ``make pictures`` chooses them, of a small run and a comparison; only that of the siblings needs policies with
+    weights."""
     compared(runs)
     found = [shot for shot in shots(Library([runs])) if not shot.click]
     with listen("127.0.0.1", 0) as opened, served(runs, opened) as address:
         take(browser, address, found, tmp_path, ["phone"])
-    names = {"runs", "run", "time", "tasks", "episodes", "patterns", "forest", "outline", "graph", "icicle", "dataset", "row", "compare"}
+    names = {
+        "runs",
+        "run",
+        "time",
+        "tasks",
+        "episodes",
+        "patterns",
+        "forest",
+        "outline",
+        "graph",
+        "icicle",
+        "dataset",
+        "row",
+        "compare",
+    }
     assert {path.name for path in tmp_path.glob("*.webp")} >= {f"{name}-phone.webp" for name in names}

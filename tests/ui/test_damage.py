@@ -1,4 +1,5 @@
-"""Runs that are damaged, half written, of another version, forbidden or gone: a sentence on the page, and the rest is shown."""
+"""Runs that are damaged, half written, of another version, forbidden or gone: a sentence on the page, and the rest is
+shown."""
 
 from __future__ import annotations
 
@@ -64,17 +65,42 @@ def half_a_line(path: Path) -> None:
             {"stage": COLLECT, "key": "t1"},
             "00000.parquet is damaged",
         ),
-        (lambda run: (run / COLLECT / "summary.parquet").unlink(), "forest", {"stage": COLLECT}, "summary.parquet is damaged or missing"),
+        (
+            lambda run: (run / COLLECT / "summary.parquet").unlink(),
+            "forest",
+            {"stage": COLLECT},
+            "summary.parquet is damaged or missing",
+        ),
         (
             lambda run: shutil.copy(run / REVISE / "trees/00000.parquet", run / COLLECT / "trees/00000.parquet"),
             "tree",
             {"stage": COLLECT, "key": "t1"},
             "another hash than when it was written",
         ),
-        (lambda run: rewrite(run / DATASET / "manifest.json", format=99), "dataset", {"stage": DATASET}, "stored in format 99"),
-        (lambda run: sign(run / COLLECT / "manifest.json", format=99), "tree", {"stage": COLLECT, "key": "door"}, "stored in format 99"),
-        (lambda run: spoil(run / COLLECT / "manifest.json", 40, 20), "tree", {"stage": COLLECT, "key": "door"}, "manifest.json"),
-        (lambda run: spoil(run / DATASET / "rows.parquet", 10, 200), "row", {"stage": DATASET, "index": 0}, "rows.parquet is damaged"),
+        (
+            lambda run: rewrite(run / DATASET / "manifest.json", format=99),
+            "dataset",
+            {"stage": DATASET},
+            "stored in format 99",
+        ),
+        (
+            lambda run: sign(run / COLLECT / "manifest.json", format=99),
+            "tree",
+            {"stage": COLLECT, "key": "door"},
+            "stored in format 99",
+        ),
+        (
+            lambda run: spoil(run / COLLECT / "manifest.json", 40, 20),
+            "tree",
+            {"stage": COLLECT, "key": "door"},
+            "manifest.json",
+        ),
+        (
+            lambda run: spoil(run / DATASET / "rows.parquet", 10, 200),
+            "row",
+            {"stage": DATASET, "index": 0},
+            "rows.parquet is damaged",
+        ),
         (later, "run", {}, "stored in format 99"),
     ],
     ids=["pages", "empty", "missing", "hash", "rows-later", "trees-later", "manifest", "rows", "run-later"],
@@ -96,9 +122,18 @@ def test_what_cannot_be_answered_says_which_file_and_why(
     ("damage", "said"),
     [
         (lambda run: half_a_line(run / "events.jsonl"), "events.jsonl, line 2 is damaged"),
-        (lambda run: (run / "rounds/01/train/metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n{"step": 2, "lo'), ""),
-        (lambda run: (run / "rounds/01/train/metrics.jsonl").write_text("{}\n{\n{}\n"), "metrics.jsonl, line 2 is damaged"),
-        (lambda run: (run / "rounds/01/eval/evaluation.json").write_text('{"success": 1}'), "the results cannot be read"),
+        (
+            lambda run: (run / "rounds/01/train/metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n{"step": 2, "lo'),
+            "",
+        ),
+        (
+            lambda run: (run / "rounds/01/train/metrics.jsonl").write_text("{}\n{\n{}\n"),
+            "metrics.jsonl, line 2 is damaged",
+        ),
+        (
+            lambda run: (run / "rounds/01/eval/evaluation.json").write_text('{"success": 1}'),
+            "the results cannot be read",
+        ),
         (lambda run: (run / "rounds/01/eval/evaluation.json").unlink(), "evaluation.json does not exist"),
         (lambda run: (run / COLLECT / "summary.parquet").write_bytes(b"PAR1"), f"{COLLECT} cannot be read"),
     ],
@@ -109,7 +144,11 @@ def test_the_page_of_a_run_names_what_it_lacks(runs: Path, damage: Callable[[Pat
     page = asking(runs)("run")
     told = [problem["message"] for problem in page["problems"]]
     assert any(said in message for message in told) if said else told == [], told
-    assert [arm["title"] for arm in page["arms"]] == ["warm start", "round 1"] and page["config"] and page["card"]["method"] == "agent_r"
+    assert (
+        [arm["title"] for arm in page["arms"]] == ["warm start", "round 1"]
+        and page["config"]
+        and page["card"]["method"] == "agent_r"
+    )
     assert [stage["step"] for stage in page["arms"][1]["stages"]] == ["collect", "revise", "dataset", "train", "eval"]
 
 
@@ -133,9 +172,9 @@ def test_a_growing_stage_is_listed_without_the_tree_that_was_half_written(runs: 
     store.close()
     ask = asking(runs)
     found = ask("forest", stage="rounds/02/collect")
-    assert [row["key"] for row in found["rows"]] == ["door"] and found["failed"] == [{"key": "x", "reason": "\ud800 no answer"}], (
-        "half of a pair, too"
-    )
+    assert [row["key"] for row in found["rows"]] == ["door"] and found["failed"] == [
+        {"key": "x", "reason": "\ud800 no answer"}
+    ], "half of a pair, too"
     assert "the tree other cannot be read" in found["problems"][0]["message"]
     assert "damaged" in ask("tree", 404, stage="rounds/02/collect", key="other")["error"]["message"]
 
@@ -159,7 +198,9 @@ def test_a_comparison_is_shown_without_the_run_that_cannot_be_read(runs: Path) -
 
 
 def test_numbers_that_are_none_are_left_out_of_the_answer(runs: Path) -> None:
-    (runs / "first/rounds/01/train/metrics.jsonl").write_text('{"step": 1, "loss": NaN}\n{"step": 2, "loss": Infinity}\n')
+    (runs / "first/rounds/01/train/metrics.jsonl").write_text(
+        '{"step": 1, "loss": NaN}\n{"step": 2, "loss": Infinity}\n'
+    )
     assert asking(runs)("run")["arms"][1]["curve"] == [{"step": 1, "loss": None}, {"step": 2, "loss": None}]
 
 
@@ -180,7 +221,9 @@ def test_a_defect_is_a_sentence_and_its_place_is_logged(
     assert type(error).__name__ in answer.json()["error"]["message"] and "defect" in answer.json()["error"]["hint"]
     (record,) = [record for record in caplog.records if record.name == "agentr.observe.problems"]
     assert record.exc_info and "in defect" in "".join(_traceback(record.exc_info))
-    assert client.get("/api/forest", params={"run": "first", "stage": COLLECT}).status_code == 200, "the server lives on"
+    assert client.get("/api/forest", params={"run": "first", "stage": COLLECT}).status_code == 200, (
+        "the server lives on"
+    )
 
 
 def _traceback(info: Any) -> list[str]:
@@ -192,18 +235,26 @@ def _traceback(info: Any) -> list[str]:
 # as another user ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may read everything, and there is no setpriv")
+@pytest.mark.skipif(
+    os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may read everything, and there is no setpriv"
+)
 def test_without_permission_to_read_the_rest_is_shown(runs: Path) -> None:
     for name in ("secret", "half"):
         shutil.copytree(runs / "first", runs / name)
-    closed = [runs / "secret", runs / "half/rounds/01/eval/evaluation.json", runs / "half" / COLLECT / "trees/00000.parquet"]
+    closed = [
+        runs / "secret",
+        runs / "half/rounds/01/eval/evaluation.json",
+        runs / "half" / COLLECT / "trees/00000.parquet",
+    ]
     for path in closed:
         path.chmod(0)
     try:
         with started(runs) as address:
             _, home = get(address, "api/home")
             assert [run["id"] for run in home["runs"]] == ["first", "half"]
-            assert any("secret" in p["message"] and "may not be read" in p["message"] for p in home["problems"]), home["problems"]
+            assert any("secret" in p["message"] and "may not be read" in p["message"] for p in home["problems"]), home[
+                "problems"
+            ]
             status, page = get(address, "api/run?run=half")
             assert status == 200 and any("may not be read" in problem["message"] for problem in page["problems"])
             status, tree = get(address, f"api/tree?run=half&stage={COLLECT}&key=door")
@@ -215,7 +266,9 @@ def test_without_permission_to_read_the_rest_is_shown(runs: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may write everywhere, and there is no setpriv")
+@pytest.mark.skipif(
+    os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may write everywhere, and there is no setpriv"
+)
 def test_a_run_that_was_moved_and_may_not_be_written_is_readable_in_full(runs: Path, tmp_path: Path) -> None:
     moved = Path(shutil.copytree(runs / "first", tmp_path / "elsewhere/another name"))
     model = Path(shutil.copytree(moved / "rounds/01/train/model", moved / "model/nano"))
@@ -238,7 +291,9 @@ def test_a_run_that_was_moved_and_may_not_be_written_is_readable_in_full(runs: P
             (turn,) = get(address, f"api/turns?{where}&nodes=1")[1]["turns"]
             assert turn["tokens"], "with the tokenizer that moved along"
             probe = _probed(address, f"api/probe?{where}&at=2")
-            assert probe["state"] == "done" and [policy["problem"] for policy in probe["policies"]] == ["", "", ""], probe
+            assert probe["state"] == "done" and [policy["problem"] for policy in probe["policies"]] == ["", "", ""], (
+                probe
+            )
             assert all(value < 0 for policy in probe["policies"] for value in policy["logprobs"]) and model.is_dir()
     finally:
         for path in folders:

@@ -39,7 +39,9 @@ def numbers(ids: Sequence[int], context: Sequence[int], folder: Path) -> list[fl
 
     whole = torch.tensor([[*context, *ids]])
     with torch.inference_mode():
-        likely = torch.log_softmax(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(whole).logits[0], -1)
+        likely = torch.log_softmax(
+            AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(whole).logits[0], -1
+        )
     return [float(likely[place - 1, whole[0, place]]) for place in range(len(context), whole.shape[1])]
 
 
@@ -62,7 +64,10 @@ def test_each_learnt_token_of_a_row_has_a_probability_under_every_policy_whoever
     found = json.loads((tmp_path / "out.json").read_text())
     if isinstance(row, Preference):
         sides = [((), row.prompt_ids, (0, 0, 0))]
-        sides += [(row.prompt_ids, row.chosen_ids, row.chosen_mask), (row.prompt_ids, row.rejected_ids, row.rejected_mask)]
+        sides += [
+            (row.prompt_ids, row.chosen_ids, row.chosen_mask),
+            (row.prompt_ids, row.rejected_ids, row.rejected_mask),
+        ]
     else:
         sides = [((1,), row.input_ids[1:], row.loss_mask[1:])]
     assert found["state"] == "done" and found["siblings"] == [] and len(found["policies"]) == 3
@@ -70,7 +75,9 @@ def test_each_learnt_token_of_a_row_has_a_probability_under_every_policy_whoever
         if kind != "pair":
             assert policy["logprobs"][0].pop(0) is None, "nothing stands before the first"
         for (context, ids, mask), values in zip(sides, policy["logprobs"], strict=True):
-            for counts, value, right in zip(mask, values, numbers(ids, context, folder) if context else ids, strict=True):
+            for counts, value, right in zip(
+                mask, values, numbers(ids, context, folder) if context else ids, strict=True
+            ):
                 assert value == (pytest.approx(right, abs=1e-3) if counts else None)
 
 
@@ -95,7 +102,9 @@ def test_probes_are_kept_outside_the_run_and_one_process_answers_them(runs: Path
     found = answered(prober, run, 2)
     assert found["state"] == "done" and found["siblings"] == [2, 4], found
     assert [policy["title"] for policy in found["policies"]] == ["base model", "warm start", "round 1"]
-    assert all(value < 0 for policy in found["policies"] for value in policy["logprobs"]), "all three are one model here"
+    assert all(value < 0 for policy in found["policies"] for value in policy["logprobs"]), (
+        "all three are one model here"
+    )
     assert len({tuple(policy["logprobs"]) for policy in found["policies"]}) == 1
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
     assert prober.ask(run, STAGE, "door", 4)["siblings"] == [2, 4], "siblings share an answer"

@@ -1,4 +1,5 @@
-"""The report of a run: the same answers as the server's in one file, as many trees as there is room for, and texts that stay texts."""
+"""The report of a run: the same answers as the server's in one file, as many trees as there is room for, and texts that
+stay texts."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def test_a_report_has_what_the_server_says(made: Path, ask: Ask, tmp_path: Path)
     held = report(made / "first", tmp_path)
     page, theirs = held[address("run", run="run")], ask("run")
     differs = {"card", "logs", "problems", "config"}
-    assert {name: page[name] for name in page if name not in differs} == {name: theirs[name] for name in theirs if name not in differs}
+    assert {name: page[name] for name in page if name not in differs} == {
+        name: theirs[name] for name in theirs if name not in differs
+    }
     assert {**theirs["card"], "id": "run", "path": ""} == page["card"] and page["problems"] == theirs["problems"] == []
     for name, query in (
         ("tasks", {}),
@@ -54,7 +57,11 @@ def test_a_report_has_what_the_server_says(made: Path, ask: Ask, tmp_path: Path)
 def test_examples_are_what_was_won_what_was_lost_and_a_row_with_its_tokens(made: Path, tmp_path: Path) -> None:
     held = report(made / "first", tmp_path)
     won, lost, row = held[address("run", run="run")]["examples"]
-    assert (won["query"]["task"], lost["query"]["task"], row["title"]) == ("a", "c", "a row that was trained on: revision")
+    assert (won["query"]["task"], lost["query"]["task"], row["title"]) == (
+        "a",
+        "c",
+        "a row that was trained on: revision",
+    )
     side = held[address("row", run="run", **row["query"])]["sides"][0]
     assert side["tokens"] and 0 < sum(side["mask"]) < side["count"]
 
@@ -64,7 +71,9 @@ def test_a_run_with_little_in_it_has_a_report(tmp_path: Path) -> None:
     held = report(root, tmp_path / "out")
     page = held[address("run", run="run")]
     assert page["claims"] and page["examples"][0]["query"]["task"] == "b"
-    assert {problem["message"].split(" cannot")[0] for problem in page["problems"]} == {f"the tree b of rounds/0{n}/eval" for n in (0, 1)}
+    assert {problem["message"].split(" cannot")[0] for problem in page["problems"]} == {
+        f"the tree b of rounds/0{n}/eval" for n in (0, 1)
+    }
     assert run_table(write_report(agentr.open(root))).row_count == 2
     assert json.loads((root / "report.json").read_text())["complete"]
 
@@ -83,7 +92,11 @@ def test_texts_of_models_and_worlds_stay_texts(made: Path, tmp_path: Path) -> No
     copy = hostile(made, tmp_path)
     held = report(copy, tmp_path / "out")
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
-    assert text.count("<script") == text.count("</script") == 2 and "<img" not in text and "\u202e" not in text.split('id="answers"')[0]
+    assert (
+        text.count("<script") == text.count("</script") == 2
+        and "<img" not in text
+        and "\u202e" not in text.split('id="answers"')[0]
+    )
     assert held[address("run", run="run")]["card"]["name"] == HOSTILE.replace("\0", "")
     turn = held[address("turns", run="run", stage="rounds/01/eval", key="a", nodes=1)]["turns"][0]
     assert turn["text"] == turn["observation"] == HOSTILE, "nothing of it is lost"
@@ -113,7 +126,10 @@ def remeasure(root: Path, trees: list[Any]) -> None:
 @pytest.mark.slow
 def test_a_large_run_has_a_report_below_five_megabytes_that_says_what_it_leaves_out(made: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(made / "first", tmp_path / "large"))
-    trees = [episode(f"{number:04d}", [f"step {turn}" for turn in range(20)], 1.0, Outcome.SUCCESS, 1) for number in range(2 * TRIED)]
+    trees = [
+        episode(f"{number:04d}", [f"step {turn}" for turn in range(20)], 1.0, Outcome.SUCCESS, 1)
+        for number in range(2 * TRIED)
+    ]
     for tree in trees:
         for node in tree.nodes[1:]:
             node.text = node.observation = "\"'<&>\u202e" * 200
@@ -138,4 +154,6 @@ def test_a_large_run_has_a_report_below_five_megabytes_that_says_what_it_leaves_
     total = sum(found["total"] for name, found in held.items() if name.startswith("api/forest?"))
     assert f"leaves out {total - len(kept)} of {total} trees" in said and "some points of long curves" in said
     assert max(len(arm["curve"]) for arm in page["arms"]) <= 300 and page["arms"][-1]["title"] == "round 39"
-    assert not re.search(r"<(link|img|iframe)|\ssrc=", (tmp_path / "out/report.html").read_text().split('id="answers"')[0])
+    assert not re.search(
+        r"<(link|img|iframe)|\ssrc=", (tmp_path / "out/report.html").read_text().split('id="answers"')[0]
+    )

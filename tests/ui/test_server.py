@@ -19,14 +19,19 @@ from agentr.ui.server import COOKIE, app, listen
 from tests.ui.conftest import ORIGIN, get, started
 
 
-def client(folder: Path, host: str = "127.0.0.1", token: str = "", base: str = ORIGIN, names: tuple[str, ...] = ()) -> TestClient:
+def client(
+    folder: Path, host: str = "127.0.0.1", token: str = "", base: str = ORIGIN, names: tuple[str, ...] = ()
+) -> TestClient:
     return TestClient(app(Library([folder]), host, 8300, token, names), base_url=base)
 
 
 def test_the_page_and_its_answers_may_run_and_load_nothing_else(made: Path) -> None:
     for path in ("/", "/api/home", "/api/nothing"):
         headers = client(made).get(path).headers
-        assert "default-src 'none'" in headers["content-security-policy"] and "unsafe" not in headers["content-security-policy"]
+        assert (
+            "default-src 'none'" in headers["content-security-policy"]
+            and "unsafe" not in headers["content-security-policy"]
+        )
         assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
 
 
@@ -65,7 +70,11 @@ def test_beyond_this_machine_only_with_a_token(made: Path) -> None:
     assert outside.get("/api/home").status_code == 401 and outside.get("/?token=wrong").status_code == 401
     assert outside.get("/?token=").status_code == 401
     opened = outside.get("/?token=secret")
-    assert opened.status_code == 200 and "HttpOnly" in opened.headers["set-cookie"] and "strict" in opened.headers["set-cookie"].lower()
+    assert (
+        opened.status_code == 200
+        and "HttpOnly" in opened.headers["set-cookie"]
+        and "strict" in opened.headers["set-cookie"].lower()
+    )
     assert outside.cookies.get(COOKIE) == "secret" and outside.get("/api/home").status_code == 200, "the cookie goes on"
     assert client(made, token="secret").get("/api/home").status_code == 401, "a token holds on this machine, too"
 
@@ -91,7 +100,9 @@ def test_beyond_this_machine_only_with_a_token(made: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("any_host", ["0.0.0.0", "::"])
-def test_at_all_addresses_a_server_knows_its_own_names_and_those_that_were_given(made: Path, any_host: str, host: str, status: int) -> None:
+def test_at_all_addresses_a_server_knows_its_own_names_and_those_that_were_given(
+    made: Path, any_host: str, host: str, status: int
+) -> None:
     if (any_host, host) == ("::", "0.0.0.0:8300"):
         status = 421
     asked = client(made, any_host, "secret", "http://192.0.2.1:8300", ("given.example", "Other.example:9999"))
@@ -101,7 +112,9 @@ def test_at_all_addresses_a_server_knows_its_own_names_and_those_that_were_given
 
 
 def test_a_name_in_the_address_of_the_request_is_no_address(made: Path) -> None:
-    assert client(made, "0.0.0.0", "secret", "http://evil.example:8300").get("/api/home?token=secret").status_code == 421
+    assert (
+        client(made, "0.0.0.0", "secret", "http://evil.example:8300").get("/api/home?token=secret").status_code == 421
+    )
 
 
 def test_a_server_at_all_addresses_as_one_starts_it(runs: Path) -> None:
@@ -119,11 +132,15 @@ def test_a_server_at_all_addresses_as_one_starts_it(runs: Path) -> None:
 
 
 def test_a_post_of_another_site_is_turned_away_unread(made: Path) -> None:
-    answer = client(made).post("/api/home", headers={"origin": "http://evil.example", "content-type": "text/plain"}, content="{}")
+    answer = client(made).post(
+        "/api/home", headers={"origin": "http://evil.example", "content-type": "text/plain"}, content="{}"
+    )
     assert answer.status_code == 405 and "GET" in answer.text
 
 
-@pytest.mark.parametrize("path", ["/../server.py", "/..%2fserver.py", "/%2e%2e/server.py", "/web", "/api.ts", "/static/app.js", "/x"])
+@pytest.mark.parametrize(
+    "path", ["/../server.py", "/..%2fserver.py", "/%2e%2e/server.py", "/web", "/api.ts", "/static/app.js", "/x"]
+)
 def test_only_the_built_page_is_served(made: Path, path: str) -> None:
     assert client(made).get(path).status_code == 404
 
@@ -137,7 +154,9 @@ def test_a_run_is_looked_up_and_never_a_path(made: Path, run: str, name: str) ->
     assert answer.status_code == 404 and "no run" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("stage", ["../first/rounds/01/revise", "rounds/01/../01/revise", "/etc", "rounds/01/revise/../../..", "", "\0"])
+@pytest.mark.parametrize(
+    "stage", ["../first/rounds/01/revise", "rounds/01/../01/revise", "/etc", "rounds/01/revise/../../..", "", "\0"]
+)
 def test_stages_and_keys_are_names_and_never_paths(made: Path, stage: str) -> None:
     asked: dict[str, Any] = {"run": "first", "key": "../../../config.yaml", "index": 0, "nodes": "1", "at": 1}
     for name in ("forest", "tree", "turns", "dataset", "row", "probe", "steps"):
@@ -160,7 +179,10 @@ def test_hostile_texts_leave_as_json_alone(runs: Path) -> None:
     config = runs / "first/config.yaml"
     config.write_text(config.read_text().replace("name: experiment", "name: '</script><img src=x onerror=alert(1)>'"))
     answer = client(runs).get("/api/run", params={"run": "first"})
-    assert answer.headers["content-type"] == "application/json" and answer.json()["card"]["name"] == "</script><img src=x onerror=alert(1)>"
+    assert (
+        answer.headers["content-type"] == "application/json"
+        and answer.json()["card"]["name"] == "</script><img src=x onerror=alert(1)>"
+    )
     assert "alert" not in client(runs).get("/").text
 
 
@@ -168,7 +190,10 @@ def test_a_port_that_is_taken_and_a_folder_that_is_none_are_said(tmp_path: Path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(RunError, match=r"cannot listen at 127\.0\.0\.1.*--port"), listen("127.0.0.1", taken.getsockname()[1]):
+        with (
+            pytest.raises(RunError, match=r"cannot listen at 127\.0\.0\.1.*--port"),
+            listen("127.0.0.1", taken.getsockname()[1]),
+        ):
             pass
     said = CliRunner().invoke(program, ["ui", str(tmp_path / "nothing")])
     assert isinstance(said.exception, DataError) and "is no folder" in str(said.exception)

@@ -85,11 +85,16 @@ def test_a_task_in_a_file_has_its_episodes_under_each_policy(made: Path) -> None
         show_task(agentr.open(made / "first"), "zz")
 
 
-@pytest.mark.parametrize("hostile", ["</script><script>alert(1)</script>", "<!--", "<script", "\u202e", "\0", "\u2028", "&lt;"])
+@pytest.mark.parametrize(
+    "hostile", ["</script><script>alert(1)</script>", "<!--", "<script", "\u202e", "\0", "\u2028", "&lt;"]
+)
 def test_no_text_ends_the_data_or_begins_anything(hostile: str) -> None:
     text = page(hostile, "#/", {"api/x": {"text": hostile, hostile: 1}})
     seen = _Page(text)
-    assert len(seen.texts["script"]) == 2 and json.loads(seen.texts["script"][0])["answers"]["api/x"] == {"text": hostile, hostile: 1}
+    assert len(seen.texts["script"]) == 2 and json.loads(seen.texts["script"][0])["answers"]["api/x"] == {
+        "text": hostile,
+        hostile: 1,
+    }
     assert "<" not in seen.texts["script"][0]
 
 

@@ -34,12 +34,16 @@ def test_the_first_page_has_a_line_for_each_run(runs: Path) -> None:
     broken, first = asking(runs)("home")["runs"]
     assert (broken["state"], broken["id"]) == ("unreadable", "broken") and broken["problem"], "and the other is shown"
     assert (first["id"], first["method"], first["rounds"]) == ("first", "agent_r", {"done": 1, "planned": 3})
-    assert first["before"]["mean"] == first["after"]["mean"] == pytest.approx(1 / 3) and first["afterTitle"] == "round 1"
+    assert (
+        first["before"]["mean"] == first["after"]["mean"] == pytest.approx(1 / 3) and first["afterTitle"] == "round 1"
+    )
     assert abs(datetime.fromisoformat(first["started"]) - datetime.now(UTC)) < timedelta(hours=1)
     assert first["state"] == "stopped", "three rounds are planned, and nobody works on it"
 
 
-@pytest.mark.parametrize("stages, state", [([], "begun"), (["model"], "stopped"), (["model", "imported/train"], "finished")])
+@pytest.mark.parametrize(
+    "stages, state", [([], "begun"), (["model"], "stopped"), (["model", "imported/train"], "finished")]
+)
 def test_a_run_of_a_single_training_is_finished_with_it(tmp_path: Path, stages: list[str], state: str) -> None:
     store = RunStore(tmp_path / "one")
     store.open(Identity.of(load(None, ["run.rounds=2"])))
@@ -81,7 +85,12 @@ def test_a_page_of_a_run_has_its_policies_stages_and_times(ask: Ask) -> None:
     one = page["arms"][1]
     assert one["kinds"] == {"revision": 1, "good": 1} and one["policy"] == "rounds/01/train"
     stages = {stage["step"]: stage for stage in one["stages"]}
-    assert [stages[name]["kind"] for name in ("collect", "dataset", "train", "eval")] == ["trees", "dataset", "training", "episodes"]
+    assert [stages[name]["kind"] for name in ("collect", "dataset", "train", "eval")] == [
+        "trees",
+        "dataset",
+        "training",
+        "episodes",
+    ]
     assert stages["collect"]["size"] == 2 and stages["dataset"]["size"] == 2
     assert all(stage["state"] == "sealed" and stage["ended"] >= stage["started"] >= 0 for stage in stages.values())
     assert [line["loss"] for line in one["curve"]] == [2.5, 0.5]
@@ -122,9 +131,20 @@ def test_forests_are_sorted_filtered_searched_and_paged(ask: Ask) -> None:
     def keys(**query: Any) -> list[str]:
         return [row["key"] for row in ask("forest", stage="rounds/01/collect", **query)["rows"]]
 
-    assert keys() == ["door", "t1"] and keys(sort="turns") == ["t1", "door"] and keys(sort="turns", down=1) == ["door", "t1"]
-    assert keys(only="mixed") == keys(only="solved") == keys(only="revised") == ["door"] and keys(only="failed") == ["t1"]
-    assert keys(search="OO") == ["door"] and keys(offset=1) == ["t1"] and keys(limit=1) == ["door"] and keys(offset=9) == []
+    assert (
+        keys() == ["door", "t1"]
+        and keys(sort="turns") == ["t1", "door"]
+        and keys(sort="turns", down=1) == ["door", "t1"]
+    )
+    assert keys(only="mixed") == keys(only="solved") == keys(only="revised") == ["door"] and keys(only="failed") == [
+        "t1"
+    ]
+    assert (
+        keys(search="OO") == ["door"]
+        and keys(offset=1) == ["t1"]
+        and keys(limit=1) == ["door"]
+        and keys(offset=9) == []
+    )
     page = ask("forest", stage="rounds/01/collect", only="failed", limit=1)
     assert (page["total"], page["matched"], page["state"]) == (2, 1, "sealed")
     assert "turns" in ask("forest", 404, stage="rounds/01/collect", sort="colour")["error"]["hint"]
@@ -136,20 +156,29 @@ def test_a_page_of_a_forest_decodes_no_tree(ask: Ask, monkeypatch: pytest.Monkey
     monkeypatch.setattr("agentr.store.forest.from_bytes", lambda *_: pytest.fail("a tree was decoded"))
     assert len(ask("forest", stage="rounds/01/collect", sort="turns", search="d")["rows"]) == 1
     monkeypatch.setattr("agentr.ui.server.PAGE", 1)
-    assert len(ask("forest", stage="rounds/01/collect", limit=10**9)["rows"]) == 1, "a question is not answered with all there is"
+    assert len(ask("forest", stage="rounds/01/collect", limit=10**9)["rows"]) == 1, (
+        "a question is not answered with all there is"
+    )
 
 
 def test_a_tree_is_its_topology_with_marks(ask: Ask) -> None:
     tree, seen = ask("tree", stage=REVISE, key="door"), door()
     nodes = tree["nodes"]
-    assert nodes["parent"] == [node.parent for node in seen.nodes] and nodes["label"][1:4] == ["open", "take key", "unlock"]
+    assert nodes["parent"] == [node.parent for node in seen.nodes] and nodes["label"][1:4] == [
+        "open",
+        "take key",
+        "unlock",
+    ]
     assert [tree["origins"][code] for code in nodes["origin"]] == [str(node.origin) for node in seen.nodes]
     assert [tree["outcomes"][code] if code >= 0 else None for code in nodes["outcome"]] == [
         n.outcome and str(n.outcome) for n in seen.nodes
     ]
     assert nodes["visits"][:2] == [3, 2] and nodes["value"][:2] == [1.2, 1.0] and tree["searched"]
     assert nodes["logprob"] == [None] * len(seen.nodes), "unknown is not zero"
-    assert [(r["bad"], r["good"], r["transition"], r["end"]) for r in tree["revisions"]] == [(5, 3, 4, 8), (6, 3, 6, -1)]
+    assert [(r["bad"], r["good"], r["transition"], r["end"]) for r in tree["revisions"]] == [
+        (5, 3, 4, 8),
+        (6, 3, 6, -1),
+    ]
     assert tree["problems"] == [] and tree["policy"] == seen.policy and tree["exploration"] == 0.25
     assert tree["elsewhere"] == [{"stage": "rounds/01/collect", "key": "door", "title": "round 1: collect"}]
     assert tree["policies"] == [
@@ -162,7 +191,11 @@ def test_a_tree_is_its_topology_with_marks(ask: Ask) -> None:
 
 
 def test_a_tree_says_which_rows_were_made_of_it_and_a_row_where_it_is_from(ask: Ask) -> None:
-    rows = {(use["kind"], tuple(use["nodes"])) for use in ask("tree", stage=REVISE, key="door")["uses"] if use["index"] is not None}
+    rows = {
+        (use["kind"], tuple(use["nodes"]))
+        for use in ask("tree", stage=REVISE, key="door")["uses"]
+        if use["index"] is not None
+    }
     assert rows == {("revision", (1, 4, 7, 8)), ("good", (1, 2, 3))}
     for index in range(2):
         row = ask("row", stage="rounds/01/dataset", index=index)
@@ -183,7 +216,9 @@ def test_rows_have_their_tokens_and_what_is_learnt(ask: Ask) -> None:
     assert side["count"] == line["tokens"] == len(side["tokens"]) == len(side["mask"]) == len(side["logprobs"])
     assert sum(side["mask"][1:]) == line["targets"]
     learnt = "".join(text for text, counts in zip(side["tokens"], side["mask"], strict=True) if counts)
-    assert "on take key" in learnt and "on open" not in learnt and "on wait" not in learnt, "the bad beginning is context"
+    assert "on take key" in learnt and "on open" not in learnt and "on wait" not in learnt, (
+        "the bad beginning is context"
+    )
     turns = {turn["id"]: turn["text"] for turn in ask("turns", stage=REVISE, key="door", nodes="1,4,7,8")["turns"]}
     placed = {node: "".join(side["tokens"][begin:end]) for node, begin, end in side["spans"]}
     assert list(placed) == [1, 4, 7, 8] and all(turns[node] in text for node, text in placed.items())
@@ -225,7 +260,11 @@ def test_a_tree_of_ten_thousand_turns_has_a_topology_of_a_megabyte(runs: Path) -
 
     client = TestClient(app(Library([runs]), "127.0.0.1", 8300), base_url="http://127.0.0.1:8300")
     answer = client.get("/api/tree", params={"run": "first", "stage": "rounds/02/collect", "key": "big"})
-    assert answer.status_code == 200 and len(answer.content) < 1_000_000 and len(answer.json()["nodes"]["parent"]) == 10_001
+    assert (
+        answer.status_code == 200
+        and len(answer.content) < 1_000_000
+        and len(answer.json()["nodes"]["parent"]) == 10_001
+    )
 
 
 def test_a_growing_stage_is_shown_and_so_is_the_moment_it_is_sealed(runs: Path) -> None:
@@ -265,7 +304,11 @@ def test_without_a_tokenizer_tokens_have_no_texts(runs: Path) -> None:
         path.write_text(path.read_text().replace("/model", "/nowhere"))
     os.utime(config)
     answer = ask("turns", stage=REVISE, key="door", nodes="1")
-    assert answer["turns"][0]["tokens"] is None and answer["turns"][0]["text"] and "the tokenizer cannot be read" in answer["problem"]
+    assert (
+        answer["turns"][0]["tokens"] is None
+        and answer["turns"][0]["text"]
+        and "the tokenizer cannot be read" in answer["problem"]
+    )
 
 
 def test_a_folder_that_vanishes_is_said(runs: Path) -> None:

@@ -28,7 +28,9 @@ Table = Sequence[Sequence[float]]
 def _alone() -> Iterator[Path]:
     """A folder, and a process that trains by itself and tells nothing; whoever trains next finds it as it was."""
     before = dict(os.environ)
-    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", ACCELERATE_USE_DEEPSPEED="false")
+    os.environ.update(
+        HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", ACCELERATE_USE_DEEPSPEED="false"
+    )
     with tempfile.TemporaryDirectory() as name, logged_to(Path(name) / "libraries.log"):
         from accelerate.state import AcceleratorState
 
@@ -52,7 +54,9 @@ def _model(table: Table, folder: Path) -> Any:
         "num_hidden_layers": 0,
         "num_attention_heads": 1,
     }
-    model = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=1, rms_norm_eps=0.0, tie_word_embeddings=False, pad_token_id=0))
+    model = LlamaForCausalLM(
+        LlamaConfig(**shape, num_key_value_heads=1, rms_norm_eps=0.0, tie_word_embeddings=False, pad_token_id=0)
+    )
     _fill(model, table)
     model.save_pretrained(folder)
     return AutoModelForCausalLM.from_pretrained(folder).float()
@@ -84,7 +88,8 @@ def _found(model: Any, losses: Iterable[Any]) -> dict[str, Any]:
     for loss in losses:
         loss.backward()
         total += float(loss.detach())
-    return {"loss": total, "gradient": model.lm_head.weight.grad.T.tolist()}  # token i's hidden state is the i-th unit vector
+    # token i's hidden state is the i-th unit vector
+    return {"loss": total, "gradient": model.lm_head.weight.grad.T.tolist()}
 
 
 def sft(train: Any, table: Table, rows: Sequence[Mapping[str, Any]], micro: int = 0) -> dict[str, Any]:
@@ -109,7 +114,9 @@ def sft(train: Any, table: Table, rows: Sequence[Mapping[str, Any]], micro: int 
         sizes = {"batch_size": len(made), "micro_batch_size": micro, "bf16": False, "share_prefixes": False}
         job = TrainJob(folder, folder, folder, replace(train[0], **sizes))
         counts = np.array([sum(row.targets for row in made)])
-        plan = BatchPlan(loss=Loss.IMITATE, rows=made, order=np.arange(len(made))[None], tokens_S=counts, targets_S=counts)
+        plan = BatchPlan(
+            loss=Loss.IMITATE, rows=made, order=np.arange(len(made))[None], tokens_S=counts, targets_S=counts
+        )
         arguments = {key: value for key, value in trl_arguments(job, 1, 1).items() if key not in _ENGINE}
         trainer: Any = AgentSFTTrainer(
             job,
@@ -122,7 +129,9 @@ def sft(train: Any, table: Table, rows: Sequence[Mapping[str, Any]], micro: int 
         )
         parts = [[encode(row) for row in made[first : first + micro]] for first in range(0, len(made), micro)]
         batches, count = trainer.get_batch_samples(map(trainer.data_collator, parts), len(parts), torch.device("cpu"))
-        return _found(trainer.model, (trainer.compute_loss(trainer.model, batch, num_items_in_batch=count) for batch in batches))
+        return _found(
+            trainer.model, (trainer.compute_loss(trainer.model, batch, num_items_in_batch=count) for batch in batches)
+        )
 
 
 def dpo(train: Any, table: Table, pairs: Sequence[Mapping[str, Any]], micro: int = 0) -> dict[str, Any]:
@@ -130,8 +139,8 @@ def dpo(train: Any, table: Table, pairs: Sequence[Mapping[str, Any]], micro: int
 
     Args:
         table: Probability of each token after each token.
-        pairs: Token ids of ``prompt``, ``chosen`` and ``rejected``; ``chosen_mask`` and ``rejected_mask`` where not all count;
-            ``reference``, the log-probabilities of both sides under it.
+        pairs: Token ids of ``prompt``, ``chosen`` and ``rejected``; ``chosen_mask`` and ``rejected_mask`` where not all
+            count; ``reference``, the log-probabilities of both sides under it.
         micro: Pairs of a micro-batch; 0 means all.
     """
     with _alone() as folder:
@@ -158,7 +167,9 @@ def dpo(train: Any, table: Table, pairs: Sequence[Mapping[str, Any]], micro: int
         sizes = {"batch_size": len(rows), "micro_batch_size": micro, "bf16": False}
         job = TrainJob(folder, folder, folder, replace(train[0], **sizes))
         counts = np.array([sum(row.targets for row in rows)])
-        plan = BatchPlan(loss=Loss.PREFER, rows=rows, order=np.arange(len(rows))[None], tokens_S=counts, targets_S=counts)
+        plan = BatchPlan(
+            loss=Loss.PREFER, rows=rows, order=np.arange(len(rows))[None], tokens_S=counts, targets_S=counts
+        )
         arguments = {key: value for key, value in trl_arguments(job, 1, 1).items() if key not in _ENGINE}
         trainer = AgentDPOTrainer(
             job,
@@ -189,7 +200,8 @@ def grpo(
 
     Args:
         table: Probability of each token after each token.
-        rows: Of each rollout its ``prompt``, its ``tokens``, the probabilities with which they were ``drawn``, and its ``advantage``.
+        rows: Of each rollout its ``prompt``, its ``tokens``, the probabilities with which they were ``drawn``, and its
+            ``advantage``.
         reference: The table of the start checkpoint, if it is another one.
         before: The table before the first of the step's updates, if it is another one.
         room: Rollouts that there is room for; 0 means as many as there are.
@@ -221,7 +233,9 @@ def grpo(
         trainer.model_wrapped = trainer.model
         batches = list(trainer.micro_batches())
         _fill(trainer.model, table)
-        return _found(trainer.model, (trainer.compute_loss(trainer.model, trainer._prepare_inputs(batch)) for batch in batches))
+        return _found(
+            trainer.model, (trainer.compute_loss(trainer.model, trainer._prepare_inputs(batch)) for batch in batches)
+        )
 
 
 def _rollout(number: int, row: Mapping[str, Any]) -> Rollout:
@@ -229,7 +243,15 @@ def _rollout(number: int, row: Mapping[str, Any]) -> Rollout:
     drawn = (*(None for _ in prompt), *map(math.log, row["drawn"]))
     mask = (*(0 for _ in prompt), *(1 for _ in tokens))
     each = (*(0.0 for _ in prompt), *(row["advantage"] for _ in tokens))
-    return Rollout((*prompt, *tokens), mask, Provenance("toy", (number,), "rollout"), drawn, each, "toy", {"total": row["advantage"]})
+    return Rollout(
+        (*prompt, *tokens),
+        mask,
+        Provenance("toy", (number,), "rollout"),
+        drawn,
+        each,
+        "toy",
+        {"total": row["advantage"]},
+    )
 
 
 def packed(rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[int]) -> dict[str, Any]:
@@ -240,7 +262,8 @@ def packed(rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], grou
         groups: Rows of the same number may share what they have in common.
 
     Returns:
-        ``tokens``: how many go through the model, of each sequence; ``of rows``: how many the rows have. ``width``: for how many targets of
+        ``tokens``: how many go through the model, of each sequence; ``of rows``: how many the rows have. ``width``: for
+        how many targets of
         a row there is room. ``predicted``: of each row's targets the token, the position of the place that predicts
         it, and the tokens that are seen from there, by their positions.
     """
@@ -252,7 +275,11 @@ def packed(rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], grou
 
     def at(flat: int) -> list[Any]:
         pack, place = divmod(flat, length)
-        seen = sorted((int(found.positions_PL[pack, i]), int(found.ids_PL[pack, i])) for i in range(length) if sees[pack, place, i])
+        seen = sorted(
+            (int(found.positions_PL[pack, i]), int(found.ids_PL[pack, i]))
+            for i in range(length)
+            if sees[pack, place, i]
+        )
         return [int(found.labels_PL[pack, place]), int(found.positions_PL[pack, place]), [token for _, token in seen]]
 
     predicted = [[at(int(found.places_RT[row, n])) for n in range(len(places))] for row, places in enumerate(targets)]
@@ -261,7 +288,8 @@ def packed(rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], grou
 
 
 def padded(rows: Sequence[int], pairs: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """How long micro-batches are in which rows and sides of pairs are padded, and how many places of each are attended to.
+    """How long micro-batches are in which rows and sides of pairs are padded, and how many places of each are attended
+    to.
 
     Args:
         rows: Tokens of each row.
@@ -271,11 +299,15 @@ def padded(rows: Sequence[int], pairs: Sequence[Sequence[int]]) -> dict[str, Any
     from agentr.train.sft import Collator
 
     made = [
-        Preference((1,) * prompt, (1,) * one, (1,) * one, (1,) * other, (1,) * other, Provenance("toy", (), "trajectory"))
+        Preference(
+            (1,) * prompt, (1,) * one, (1,) * one, (1,) * other, (1,) * other, Provenance("toy", (), "trajectory")
+        )
         for prompt, one, other in pairs
     ]
     batches = {
         "rows": Collator(0)([{"input_ids": [1] * size, "labels": [1] * size} for size in rows]),
         "pairs": PairCollator(made, 0)([{"pair": number} for number in range(len(made))]),
     }
-    return {kind: [batch["input_ids"].shape[1], batch["attention_mask"].sum(1).tolist()] for kind, batch in batches.items()}
+    return {
+        kind: [batch["input_ids"].shape[1], batch["attention_mask"].sum(1).tolist()] for kind, batch in batches.items()
+    }

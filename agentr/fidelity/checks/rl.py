@@ -44,7 +44,8 @@ def probability(method: Any, path: str, logprobs: Mapping[str, Sequence[float]])
 
 
 def branch_probability(method: Any, paths: Sequence[str], logprobs: Mapping[str, Sequence[float]], at: str) -> float:
-    """How likely a branch is that the turn ``at`` decides. The first path through a turn is the rollout, later ones branched off it."""
+    """How likely a branch is that the turn ``at`` decides.
+    The first path through a turn is the rollout, later ones branched off it."""
     turns = {name: {"logprobs": list(values), "tokens": len(values)} for name, values in logprobs.items()}
     tree = tree_of(paths, turns)
     return cast(Any, strategy(method)).probability(tree, named(tree, at))
@@ -86,6 +87,11 @@ def rewards(method: Any, paths: Sequence[str], turns: Turns | None = None, prefi
     return [entry["total"] for entry in components(method, paths, turns, prefix)]
 
 
-def components(method: Any, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[dict[str, float]]:
+def components(
+    method: Any, paths: Sequence[str], turns: Turns | None = None, prefix: str = ""
+) -> list[dict[str, float]]:
     """What each rollout is worth, in all and by component."""
-    return [{"total": reward.total, **reward.parts} for reward in rewards_of(method)(group_of(tree_of(paths, turns), prefix))]
+    return [
+        {"total": reward.total, **reward.parts}
+        for reward in rewards_of(method)(group_of(tree_of(paths, turns), prefix))
+    ]

@@ -1,8 +1,8 @@
 """Agent-R (Yuan et al. 2025, arXiv 2501.11425): train on revisions of one's own search trees, round after round.
 
-A round: **search** a tree for each task by UCT; **pair** its good and bad paths; **judge** where the bad one went wrong; **splice** a
-reflection and the good path's end to what came before; **execute** that in the environment; **imitate** the revisions that earned the
-good path's return, and the good paths themselves.
+A round: **search** a tree for each task by UCT; **pair** its good and bad paths; **judge** where the bad one went
+wrong; **splice** a reflection and the good path's end to what came before; **execute** that in the environment;
+**imitate** the revisions that earned the good path's return, and the good paths themselves.
 """
 
 from __future__ import annotations
@@ -73,12 +73,14 @@ class Revise(Work):
         sessions = Sessions(tree, unit.agent.env)
         try:
             for pair in pair_paths(tree, self.config, self.alpha):  # pair: a bad and a good path of one tree (Eq. 4)
-                last = await transition(tree, pair, unit.agent, self.config)  # judge: the first bad step ends the bad prefix
+                # judge: the first bad step ends the bad prefix
+                last = await transition(tree, pair, unit.agent, self.config)
                 if last is None:
                     tree.count(revise_no_transition=1)
                     continue
                 revision = splice(tree, pair, last, self.config)  # splice: bad prefix, reflection, good end
-                await execute(tree, pair, revision, unit.agent, sessions, self.config, self.max_depth)  # execute: does it earn as much?
+                # execute: does it earn as much?
+                await execute(tree, pair, revision, unit.agent, sessions, self.config, self.max_depth)
                 tree.revisions.append(revision)
         finally:
             sessions.close()

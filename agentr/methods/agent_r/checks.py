@@ -47,7 +47,9 @@ def backed_up(method: Any, width: int, depth: int, answers: Mapping[str, Sequenc
     return {name_of(node): [node.visits, node.value] for node in tree.nodes}
 
 
-def drawn(method: Any, width: int, depth: int, iterations: int, answers: Mapping[str, Sequence[str]] | None = None) -> int:
+def drawn(
+    method: Any, width: int, depth: int, iterations: int, answers: Mapping[str, Sequence[str]] | None = None
+) -> int:
     asked = searched(uct(method, width=width, max_depth=depth, iterations=iterations), answers or {})[1]
     return sum(turns for ask in asked for _, turns in ask)
 
@@ -70,7 +72,12 @@ def alpha(method: Any, rounds: Sequence[int]) -> list[float]:
 
 
 def pairs(
-    method: Any, paths: Sequence[str], alpha: float, turns: Turns | None = None, executed: Sequence[str] = (), **changes: Any
+    method: Any,
+    paths: Sequence[str],
+    alpha: float,
+    turns: Turns | None = None,
+    executed: Sequence[str] = (),
+    **changes: Any,
 ) -> list[list[str]]:
     tree = tree_of(paths, turns)
     tree_of(executed, origin=Origin.REVISION, into=tree)
@@ -91,7 +98,9 @@ def transition(method: Any, paths: Sequence[str], bad: str, good: str, verdicts:
     codec = SimpleNamespace(prompt=lambda messages: [1], reply=lambda text: text, stop_ids=())
     codec.plain = codec
     agent: Any = SimpleNamespace(policy=policy, codec=codec, max_model_len=8192)
-    pair = Pair(named(tree, bad).id, named(tree, good).id, tree.common_ancestor(named(tree, bad).id, named(tree, good).id))
+    pair = Pair(
+        named(tree, bad).id, named(tree, good).id, tree.common_ancestor(named(tree, bad).id, named(tree, good).id)
+    )
     last = asyncio.run(revise.transition(tree, pair, agent, method.revise))
     return None if last is None else name_of(last)
 
@@ -104,8 +113,8 @@ def revised(
     limit: int | None = None,
     reasoning: bool = True,
 ) -> list[Any]:
-    """The revision trajectories: turns, and whether they are trained on. A turn that was put in stands there with its answer. Of what
-    became none, why.
+    """The revision trajectories: turns, and whether they are trained on.
+    A turn that was put in stands there with its answer. Of what became none, why.
 
     Args:
         revisions: Names of ``bad``, ``good`` and ``transition``, and of the ``end`` of one that was executed.
@@ -124,7 +133,9 @@ def revised(
         put_in.extend([text] if text not in put_in else [])
         return [1000 + put_in.index(text)]
 
-    codec: Any = SimpleNamespace(turn=kept, bridge=lambda text, role: kept(text), answered_by=lambda text: "user", reasoning=lambda ids: 0)
+    codec: Any = SimpleNamespace(
+        turn=kept, bridge=lambda text, role: kept(text), answered_by=lambda text: "user", reasoning=lambda ids: 0
+    )
     rows = revision_rows(
         tree,
         method.revise.splice,
@@ -171,14 +182,16 @@ def good(
         dedupe=method.dedupe_good,
     )
     return [
-        _read(tree, row, ()) if isinstance(row, Row) else [row.reason, *names(tree.nodes[node] for node in row.provenance.nodes)]
+        _read(tree, row, ())
+        if isinstance(row, Row)
+        else [row.reason, *names(tree.nodes[node] for node in row.provenance.nodes)]
         for row in rows
     ]
 
 
 def sampled(paths: Sequence[str], turns: Turns | None = None, by: str = "policy") -> list[Any]:
-    """The trajectories that rejection sampling learns with a least return of 0.5, or of demonstrations: return, turns, and how many tokens'
-    probabilities are known. Of what is not learnt, why, and its turns."""
+    """The trajectories that rejection sampling learns with a least return of 0.5, or of demonstrations: return, turns,
+    and how many tokens' probabilities are known. Of what is not learnt, why, and its turns."""
     tree, targets = tree_of(paths, turns, origin=Origin(by)), Targets()
     rows = good_rows(tree, 0.5, limit=9, targets=targets) if by == "policy" else demonstrated_rows(tree, targets)
     return [
@@ -196,7 +209,11 @@ def mixed(method: Any, agent: int, general: int, shown: int = 0) -> list[int]:
     codec: Any = SimpleNamespace(prompt=lambda messages: [1], turn=lambda text: [2], calls=None)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "general.json"
-        path.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello."}]}] * general))
+        path.write_text(
+            json.dumps(
+                [{"conversations": [{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello."}]}] * general
+            )
+        )
         mixture, own, others = replace(method.mixture, general_path=str(path)), ["agent"] * agent, ["shown"] * shown
         made: Any = {"demonstrations": others, "earlier": [], "keep": lambda row: "general", "codec": codec}
         found: Any
@@ -205,7 +222,10 @@ def mixed(method: Any, agent: int, general: int, shown: int = 0) -> list[int]:
 
 
 def repeats(actions: Sequence[str], lengths: Sequence[int]) -> list[int]:
-    tree = tree_of([" / ".join(f"{place}" for place, _ in enumerate(actions))], {str(p): {"action": a} for p, a in enumerate(actions)})
+    tree = tree_of(
+        [" / ".join(f"{place}" for place, _ in enumerate(actions))],
+        {str(p): {"action": a} for p, a in enumerate(actions)},
+    )
     return [repeated(tree.nodes[1:], length) for length in lengths]
 
 

@@ -1,9 +1,10 @@
 """Splicing and executing revisions: a bad beginning, a reflection, and a good end (Agent-R section 3.2).
 
-The original splices texts and asserts that the result would earn the good path's reward. Here the bad prefix stands in the real
-environment (its node in the tree), the reflection becomes part of the thought of the next real action, and the good actions are
-executed from the actual environment state after the bad prefix. The result is recorded as a branch of the same tree, whether or not it
-earned the good path's return, so that building rows is a query and the share of text splices that would have failed is a count.
+The original splices texts and asserts that the result would earn the good path's reward. Here the bad prefix stands in
+the real environment (its node in the tree), the reflection becomes part of the thought of the next real action, and the
+good actions are executed from the actual environment state after the bad prefix. The result is recorded as a branch of
+the same tree, whether or not it earned the good path's return, so that building rows is a query and the share of text
+splices that would have failed is a count.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class ReviseConfig(JudgeConfig, PairingConfig):
     continue_with_policy: bool = True
     """If the good actions no longer apply after a bad prefix, let the policy go on."""
     audit: bool = True
-    """With splice=paper or direct: also run each splice in the environment and count how many earn less than the good path."""
+    """With splice=paper or direct: also run each splice in the environment and count how many earn less than the good
+    path."""
 
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
@@ -93,7 +95,8 @@ async def execute(
 ) -> None:
     """Runs the good actions after the bad prefix in the environment; if they stop to apply, the policy may go on.
 
-    Nothing is run if the splice is not to be executed (``config.splice``, ``config.audit``), or if the episode ended at the transition.
+    Nothing is run if the splice is not to be executed (``config.splice``, ``config.audit``), or if the episode ended at
+    the transition.
 
     Args:
         max_depth: Longest revised path, in actions.
@@ -107,7 +110,8 @@ async def execute(
         return
     node, goal = revision.transition, tree.nodes[pair.good].reward
     for turn in good_suffix(tree, pair):
-        parsed = agent.sampler.read(turn.text, turn.token_ids)  # of a reasoning policy, without what it reasoned elsewhere
+        # of a reasoning policy, without what it reasoned elsewhere
+        parsed = agent.sampler.read(turn.text, turn.token_ids)
         thought = f"{revision.reflection} {parsed.thought}".strip() if node == revision.transition else parsed.thought
         text = written(agent.format, thought, turn.action)
         turns = None if text is None else await agent.act(tree, node, await sessions.at(node), text)
@@ -126,12 +130,14 @@ async def execute(
 
 
 def _earned(tree: Tree, node: int, revision: Revision, goal: float) -> bool:
-    """Whether turns were executed after the transition, the episode ended, and its return is at least the good path's."""
+    """Whether turns were executed after the transition, the episode ended, and its return is at least the good
+    path's."""
     return node != revision.transition and tree.nodes[node].outcome is not None and tree.nodes[node].reward >= goal
 
 
 async def _continue(tree: Tree, node: int, revision: Revision, agent: Agent, sessions: Sessions, max_depth: int) -> int:
-    """Lets the policy play on from ``node`` and returns where it ended. Its first turn opens with the reflection if none was made yet."""
+    """Lets the policy play on from ``node`` and returns where it ended.
+    Its first turn opens with the reflection if none was made yet."""
     opening = written(agent.format, revision.reflection) if node == revision.transition else None
     # The transition itself may be a leaf at the search's step limit: the environment can still go on from there.
     while (node == revision.transition or tree.nodes[node].outcome is None) and tree.nodes[node].depth <= max_depth:

@@ -1,12 +1,14 @@
-"""Rollouts that branch where the policy is unsure after a tool's answer (ARPO, arXiv 2507.19849, section 3.2 and its released code).
+"""Rollouts that branch where the policy is unsure after a tool's answer (ARPO, arXiv 2507.19849, section 3.2 and its
+released code).
 
-Some rollouts begin at the root. After each answer of the environment a rollout may split: with probability ``base + weight (H - H0)``, cut
-to [0, 1], for each branch that it may get, where H is the entropy of the turn that decides and H0 that of the rollout's first turn, or
-of a branch's own. The random part is deliberate: by entropy alone all branches gather on a few rollouts. Where no rollout goes on and
-leaves are missing, one more begins at the root. So a tree has exactly so many leaves.
+Some rollouts begin at the root. After each answer of the environment a rollout may split: with probability
+``base + weight (H - H0)``, cut to [0, 1], for each branch that it may get, where H is the entropy of the turn that
+decides and H0 that of the rollout's first turn, or of a branch's own. The random part is deliberate: by entropy alone
+all branches gather on a few rollouts. Where no rollout goes on and leaves are missing, one more begins at the root. So
+a tree has exactly so many leaves.
 
-Entropies are estimated by -log p of the tokens drawn, whose mean is the entropy over the whole vocabulary; the original sums p log p over
-the ten likeliest tokens.
+Entropies are estimated by -log p of the tokens drawn, whose mean is the entropy over the whole vocabulary; the original
+sums p log p over the ten likeliest tokens.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ class EntropyBranch(Strategy):
         if tree.root.outcome is not None:
             return []
         extra = tree.search.get("extra", {})
-        going_on = [node for node in tree.nodes[1:] if node.outcome is None and (node.is_leaf or extra.get(str(node.id)))]
+        going_on = [
+            node for node in tree.nodes[1:] if node.outcome is None and (node.is_leaf or extra.get(str(node.id)))
+        ]
         if going_on:
             return [request(tree, node.id, node.is_leaf + extra.get(str(node.id), 0)) for node in going_on]
         if not tree.root.children:
@@ -102,7 +106,8 @@ class EntropyBranch(Strategy):
                 tree.search["begun"] += branches
 
     def probability(self, tree: Tree, deciding: Node) -> float:
-        """How likely each branch is: base + weight (H - H0), cut to [0, 1], for the turn that decides and the first of its rollout."""
+        """How likely each branch is: base + weight (H - H0), cut to [0, 1], for the turn that decides and the first of
+        its rollout."""
         path = tree.path(deciding.id)
         # Of the turns drawn after a turn the first goes on with the rollout, and the others begin branches.
         branches = (above for above in reversed(path) if tree.nodes[above.parent].children[0] != above.id)

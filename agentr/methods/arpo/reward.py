@@ -9,8 +9,8 @@ from agentr.search.episode import Episode
 
 
 class ARPOReward:
-    """-1 for an episode with a turn that could not be read, or without an answer; else the environment's return, and a bonus if that is
-    above 0 and every tool was called.
+    """-1 for an episode with a turn that could not be read, or without an answer; else the environment's return, and a
+    bonus if that is above 0 and every tool was called.
 
     Args:
         tools: How the actions of each tool begin.

@@ -55,20 +55,29 @@ def first_rollouts(method: Any, base: int, depth: int) -> list[list[int]]:
     return [[cast(int, node.branch) for node in tree.path(leaf.id)] for leaf in tree.ended()]
 
 
-def pairs(method: Any, paths: Sequence[str], turns: Turns | None = None, executed: Sequence[str] = ()) -> list[list[str]]:
+def pairs(
+    method: Any, paths: Sequence[str], turns: Turns | None = None, executed: Sequence[str] = ()
+) -> list[list[str]]:
     tree = tree_of(executed, origin=Origin.REVISION, into=tree_of(paths, turns))
     found = sibling_pairs(tree, method.pairs.rule())
     return sorted([name_of(tree.nodes[pair.chosen]), name_of(tree.nodes[pair.rejected])] for pair in found)
 
 
-def rows(method: Any, build: Any, paths: Sequence[str], turns: Turns | None = None, max_length: int = 10_000) -> list[Any]:
+def rows(
+    method: Any, build: Any, paths: Sequence[str], turns: Turns | None = None, max_length: int = 10_000
+) -> list[Any]:
     """The rows: prompt, chosen and rejected side, and what of them counts."""
     tree = tree_of(paths, turns)
     rules = method.pairs
-    found = preference_rows(tree, rules, max_length, train_on_invalid=build.train_on_invalid, train_on_reasoning=build.train_on_reasoning)
+    found = preference_rows(
+        tree, rules, max_length, train_on_invalid=build.train_on_invalid, train_on_reasoning=build.train_on_reasoning
+    )
     return [
         [
-            [turn for turn, _ in spoken(tree, row.prompt_ids[len(PROMPT) :], [0] * (len(row.prompt_ids) - len(PROMPT)))],
+            [
+                turn
+                for turn, _ in spoken(tree, row.prompt_ids[len(PROMPT) :], [0] * (len(row.prompt_ids) - len(PROMPT)))
+            ],
             spoken(tree, row.chosen_ids, row.chosen_mask),
             spoken(tree, row.rejected_ids, row.rejected_mask),
         ]

@@ -1,18 +1,20 @@
 """DensePolicy's adaptive tree: wide where siblings differ in value, deep everywhere.
 
-A node is a turn on one of its parent's *branches* 0 .. base - 1; the branch says at what temperature the turn is drawn, and each branch
-is drawn once. A *rollout* is an index of ``max_depth`` branches: it follows the turns that are there, draws those that are missing, and
-ends where the episode ends. The first batch is (i, 0, 0, ...) for each branch i. For a later one the open node with the highest score is
-selected, and its branches are followed by random ones. The rollouts of a batch advance together: one ``ask`` names every turn that any of
-them needs next.
+A node is a turn on one of its parent's *branches* 0 .. base - 1; the branch says at what temperature the turn is drawn,
+and each branch is drawn once. A *rollout* is an index of ``max_depth`` branches: it follows the turns that are there,
+draws those that are missing, and ends where the episode ends. The first batch is (i, 0, 0, ...) for each branch i. For
+a later one the open node with the highest score is selected, and its branches are followed by random ones. The rollouts
+of a batch advance together: one ``ask`` names every turn that any of them needs next.
 
 Where this differs from the released code, whose search does not run as published:
 
-- A proposal is dropped if any finished rollout covers it, that is, if it leads to a turn that ended an episode. The original drops
-  extensions of successes alone, and so tries failures that ended early again, to the same end.
+- A proposal is dropped if any finished rollout covers it, that is, if it leads to a turn that ended an episode. The
+  original drops extensions of successes alone, and so tries failures that ended early again, to the same end.
 - Nodes with nothing open below are not selected. The original selects any node, and gets nothing new from those.
-- A selection that gives nothing new counts as a visit for the next selection; the original counts every selection, for good.
-- Rollouts of a batch that turn out to end at the same turn are one: visits count distinct ended paths (the original stops with an error).
+- A selection that gives nothing new counts as a visit for the next selection; the original counts every selection, for
+  good.
+- Rollouts of a batch that turn out to end at the same turn are one: visits count distinct ended paths (the original
+  stops with an error).
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from agentr.seeds import derived_seed
 
 @dataclass
 class DenseConfig(Section):
-    """DensePolicy's adaptive tree (docs/dense_policy.md). Each of a node's branches is one turn; its number decides the temperature."""
+    """DensePolicy's adaptive tree (docs/dense_policy.md).
+    Each of a node's branches is one turn; its number decides the temperature."""
 
     base: PositiveInt = 10
     """Branches of a node: most children that it can have, and first rollouts of a tree."""
@@ -50,7 +53,8 @@ class DenseConfig(Section):
     temperatures: list[NonNegativeFloat] = field(default_factory=lambda: [1.0, 0.5, 0.7])
     """Temperatures of branches 1, 2, 3, 4, ... in turn."""
     contrast_weight: NonNegativeFloat = 0.8
-    """Selection adds up three terms. The first: this weight x (largest difference in value to a sibling) ^ contrast_power."""
+    """Selection adds up three terms.
+    The first: this weight x (largest difference in value to a sibling) ^ contrast_power."""
     contrast_power: PositiveFloat = 0.25
     """Exponent of the first term."""
     depth_weight: NonNegativeFloat = 0.2
@@ -73,8 +77,9 @@ class DenseConfig(Section):
 class Dense(Strategy):
     """The strategy.
 
-    State in the tree: ``batches`` (how many were begun), ``batch`` (the rollouts of this one), ``pending`` (expansions of the last ``ask``
-    that were not told yet: node, attempt, branches), ``stopped`` (why the search is over: exhausted, pairs, rollouts or empty).
+    State in the tree: ``batches`` (how many were begun), ``batch`` (the rollouts of this one), ``pending`` (expansions
+    of the last ``ask`` that were not told yet: node, attempt, branches), ``stopped`` (why the search is over:
+    exhausted, pairs, rollouts or empty).
 
     Attributes:
         siblings: The rule by which pairs are counted for ``stop_pairs``.
@@ -95,7 +100,13 @@ class Dense(Strategy):
             return []
         pending = tree.search["pending"] if "pending" in tree.search else self._missing(tree, self._first_batch())
         return [
-            Expansion(node, attempt, len(branches), derived_seed(tree.seed, "expand", node, attempt), self.temperature(branches[0]))
+            Expansion(
+                node,
+                attempt,
+                len(branches),
+                derived_seed(tree.seed, "expand", node, attempt),
+                self.temperature(branches[0]),
+            )
             for node, attempt, branches in pending
         ]
 
@@ -105,12 +116,15 @@ class Dense(Strategy):
             tree.search.update(batches=1, batch=first, pending=self._missing(tree, first))
         pending = tree.search["pending"]
         told = next(entry for entry in pending if entry[:2] == [expansion.node, expansion.attempt])
-        added: list[Node | None] = [self._add(tree, expansion.node, branch, child) for branch, child in zip(told[2], children, strict=True)]
+        added: list[Node | None] = [
+            self._add(tree, expansion.node, branch, child) for branch, child in zip(told[2], children, strict=True)
+        ]
         pending.remove(told)
         return added
 
     def advance(self, tree: Tree, expanded: Node, new: list[Node]) -> None:
-        """Takes the batch one turn further once all its pending expansions were told, or begins the next one, or ends the search."""
+        """Takes the batch one turn further once all its pending expansions were told, or begins the next one, or ends
+        the search."""
         search = tree.search
         if search["pending"]:
             return
@@ -126,13 +140,15 @@ class Dense(Strategy):
             search["stopped"] = reason or "empty"
 
     def temperature(self, branch: int) -> float:
-        """Returns the temperature at which a branch is drawn. Without a greedy branch, branch 0 is one more in the cycle."""
+        """Returns the temperature at which a branch is drawn.
+        Without a greedy branch, branch 0 is one more in the cycle."""
         if branch == 0 and self.config.greedy_branch:
             return 0.0
         return self.config.temperatures[(branch - 1) % len(self.config.temperatures)]
 
     def score(self, contrast: float, turns_left: float, visits: int) -> float:
-        """How much is to be learnt below a node: a contrast^power + b turns_left / max_depth + c 2 sqrt(1 + n) / (2 + n).
+        """How much is to be learnt below a node: a contrast^power + b turns_left / max_depth + c 2 sqrt(1 + n) / (2 +
+        n).
 
         The released code's, with its constants as defaults; there is no paper.
 
@@ -155,7 +171,8 @@ class Dense(Strategy):
         return [[branch] + [0] * (self.config.max_depth - 1) for branch in range(count)]
 
     def _missing(self, tree: Tree, batch: list[list[int]]) -> list[list]:
-        """The turns that the rollouts of a batch need next: node, attempt, and branches that are drawn at the same temperature."""
+        """The turns that the rollouts of a batch need next: node, attempt, and branches that are drawn at the same
+        temperature."""
         needed: dict[int, set[int]] = {}
         for index in batch:
             node, branch = _follow(tree, index)
@@ -180,7 +197,9 @@ class Dense(Strategy):
         # Backing up closes a parent whose children have all ended; here it is closed only if no branch is left to draw.
         *ancestors, _ = tree.path(node.id, root=True)
         for above in reversed(ancestors):
-            above.terminal = len(above.children) == self.config.base and all(tree.nodes[c].terminal for c in above.children)
+            above.terminal = len(above.children) == self.config.base and all(
+                tree.nodes[c].terminal for c in above.children
+            )
         return node
 
     def _reason_to_stop(self, tree: Tree) -> str:
@@ -191,12 +210,14 @@ class Dense(Strategy):
         return "rollouts" if tree.root.visits >= self.config.stop_rollouts else ""
 
     def _pairs(self, tree: Tree) -> int:
-        """Pairs that the sibling rule selects. The cap of a task does not count: it takes the best of what the tree has."""
+        """Pairs that the sibling rule selects.
+        The cap of a task does not count: it takes the best of what the tree has."""
         below = Counter(tree.nodes[pair.chosen].parent for pair in sibling_pairs(tree, self.siblings))
         return sum(min(n, self.siblings.pairs_per_parent or n) for n in below.values())
 
     def _propose(self, tree: Tree) -> list[list[int]]:
-        """The next batch: up to ``window`` new ones of 2 ``window`` indices drawn below the best node, none after ``stop_empty`` tries."""
+        """The next batch: up to ``window`` new ones of 2 ``window`` indices drawn below the best node, none after
+        ``stop_empty`` tries."""
         config, found = self.config, estimates(tree, self.siblings.turns_left)
         contrast = contrasts(tree, found)
         rng = random.Random(derived_seed(tree.seed, "batch", tree.search["batches"]))

@@ -1,7 +1,8 @@
 """Builds DensePolicy's pairs: of two turns after the same conversation, the one that led further is preferred.
 
-A row is the conversation as prompt and one turn on either side, all of whose tokens count. ``siblings.py`` decides which turns are a
-pair, because the search stops by the number of pairs; this module decides how many of them are used, and in what mixture.
+A row is the conversation as prompt and one turn on either side, all of whose tokens count. ``siblings.py`` decides
+which turns are a pair, because the search stops by the number of pairs; this module decides how many of them are used,
+and in what mixture.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class SiblingsConfig(SiblingRule):
     pairs_per_task: NonNegativeInt = 0
     """Most pairs of a tree, largest difference first; 0 means all."""
     tasks: NonNegativeInt = 0
-    """Number of tasks to keep (of each group, with `mix`), those with most pairs first; 0 means all. With `pairs`, the density axis."""
+    """Number of tasks to keep (of each group, with `mix`), those with most pairs first; 0 means all.
+    With `pairs`, the density axis."""
     pairs: NonNegativeInt = 0
     """Number of pairs to draw, the same share from each task; 0 means all."""
     mix_label: str = ""
@@ -55,7 +57,8 @@ class SiblingsConfig(SiblingRule):
 def preference_rows(
     tree: Tree, config: SiblingsConfig, max_length: int, *, train_on_invalid: bool, train_on_reasoning: bool
 ) -> Iterator[Preference | Dropped]:
-    """Yields the pairs of one tree, largest gap first, at most ``pairs_per_parent`` below a node and ``pairs_per_task`` in all.
+    """Yields the pairs of one tree, largest gap first, at most ``pairs_per_parent`` below a node and ``pairs_per_task``
+    in all.
 
     Args:
         max_length: Most tokens of a pair's longer side.
@@ -104,7 +107,8 @@ def _row(
     }
     # Siblings were drawn from the same prompt, also where it was shortened: the pair has just that one.
     better_side, worse_side = (
-        (tree, recorded([replace(turn, forgotten=0)], trained=True, on_reasoning=on_reasoning)) for turn in (chosen, rejected)
+        (tree, recorded([replace(turn, forgotten=0)], trained=True, on_reasoning=on_reasoning))
+        for turn in (chosen, rejected)
     )
     return make_pair(tree.prompt(chosen.parent, chosen.forgotten), better_side, worse_side, "sibling", **detail)
 
@@ -112,7 +116,8 @@ def _row(
 def mix_pairs(by_task: Mapping[Task, Sequence[T]], config: SiblingsConfig, seed: int) -> list[T]:
     """Returns a round's pairs: of the tasks with most pairs, the same share of the pairs of each.
 
-    With ``mix``, each of its groups is drawn by itself. The same number of pairs from fewer tasks trains on each task more densely.
+    With ``mix``, each of its groups is drawn by itself. The same number of pairs from fewer tasks trains on each task
+    more densely.
 
     Args:
         by_task: The pairs of every task, tasks without pairs included.

@@ -1,7 +1,8 @@
 """Which turns of a tree are worth more than their siblings: pure queries.
 
-DensePolicy's estimate of a turn is the value of what follows it, and its pairs are two turns after the same conversation whose values
-differ enough, each seen often enough. The released code has no paper; ``docs/dense_policy.md`` maps its names.
+DensePolicy's estimate of a turn is the value of what follows it, and its pairs are two turns after the same
+conversation whose values differ enough, each seen often enough. The released code has no paper;
+``docs/dense_policy.md`` maps its names.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ class SiblingPair:
 def estimates(tree: Tree, turns_left: TurnsLeft = TurnsLeft.children) -> list[TurnValue | None]:
     """The estimate of each node, None where no ended leaf is below it; shape [nodes].
 
-    Only the policy's own turns count: a revision's success is not what the policy makes of the point where it begins. A path that ended
-    for infrastructure reasons is no evidence. One that ended because the context was full counts with its return so far, which is 0
-    where only the end is rewarded, as in the original.
+    Only the policy's own turns count: a revision's success is not what the policy makes of the point where it begins. A
+    path that ended for infrastructure reasons is no evidence. One that ended because the context was full counts with
+    its return so far, which is 0 where only the end is rewarded, as in the original.
     """
     found: list[TurnValue | None] = [None] * len(tree.nodes)
     value, known = [0.0] * len(tree.nodes), [0] * len(tree.nodes)
@@ -107,10 +108,13 @@ def estimates(tree: Tree, turns_left: TurnsLeft = TurnsLeft.children) -> list[Tu
 
 
 def contrasts(tree: Tree, found: list[TurnValue | None]) -> list[float]:
-    """The largest difference between a node's value and that of a sibling, 0 where there is none to compare with; shape [nodes]."""
+    """The largest difference between a node's value and that of a sibling, 0 where there is none to compare with; shape
+    [nodes]."""
     largest = [0.0] * len(tree.nodes)
     for parent in tree.nodes:
-        values = {c: e.value for c in parent.children if (e := found[c]) is not None and tree.nodes[c].origin is Origin.POLICY}
+        values = {
+            c: e.value for c in parent.children if (e := found[c]) is not None and tree.nodes[c].origin is Origin.POLICY
+        }
         for child, value in values.items():
             largest[child] = max(max(values.values()) - value, value - min(values.values()))
     return largest
@@ -119,19 +123,24 @@ def contrasts(tree: Tree, found: list[TurnValue | None]) -> list[float]:
 def sibling_pairs(tree: Tree, rule: SiblingRule) -> list[SiblingPair]:
     """Returns the pairs of a tree, largest gap first. Caps are not applied: they say how many of these are used.
 
-    Two siblings are a pair if their values differ by at least ``min_gap``, if each has min(floor(2 ^ turns left), ``max_visits``)
-    visits, and if their texts differ by more than white space at the ends.
+    Two siblings are a pair if their values differ by at least ``min_gap``, if each has min(floor(2 ^ turns left),
+    ``max_visits``) visits, and if their texts differ by more than white space at the ends.
     """
     return [candidate for candidate in sibling_candidates(tree, rule) if not candidate.fault]
 
 
 def sibling_candidates(tree: Tree, rule: SiblingRule) -> list[SiblingPair]:
-    """Returns all siblings whose values differ, with the reason why some are no pair. Pairs come first, largest gap first."""
+    """Returns all siblings whose values differ, with the reason why some are no pair.
+    Pairs come first, largest gap first."""
     found = estimates(tree, rule.turns_left)
     pairs: list[SiblingPair] = []
     faulty: list[SiblingPair] = []
     for parent in tree.nodes:
-        turns = [(tree.nodes[c], e) for c in parent.children if (e := found[c]) is not None and tree.nodes[c].origin is Origin.POLICY]
+        turns = [
+            (tree.nodes[c], e)
+            for c in parent.children
+            if (e := found[c]) is not None and tree.nodes[c].origin is Origin.POLICY
+        ]
         for (a, of_a), (b, of_b) in combinations(turns, 2):
             gap = of_a.value - of_b.value
             if abs(gap) <= _ROUNDING:
@@ -150,14 +159,15 @@ def sibling_candidates(tree: Tree, rule: SiblingRule) -> list[SiblingPair]:
 
 
 def _seen_enough(node: Node, estimate: TurnValue, rule: SiblingRule) -> bool:
-    """Whether a node's value rests on enough rollouts. The released code adds 1 when a node is made and 2 whenever it is updated again."""
+    """Whether a node's value rests on enough rollouts.
+    The released code adds 1 when a node is made and 2 whenever it is updated again."""
     visits = 2 * node.visits - 1 if rule.released_visits else node.visits
     return visits >= min(math.floor(2**estimate.turns_left), rule.max_visits)
 
 
 def _distinct(tree: Tree, pairs: list[SiblingPair]) -> list[SiblingPair]:
-    """Marks all but the first pair of each two texts after a conversation, whichever way round: the same turn drawn twice can lead to
-    different values, and two pairs that contradict each other teach nothing."""
+    """Marks all but the first pair of each two texts after a conversation, whichever way round: the same turn drawn
+    twice can lead to different values, and two pairs that contradict each other teach nothing."""
     seen: set[object] = set()
     marked: list[SiblingPair] = []
     for pair in pairs:

@@ -1,8 +1,10 @@
-"""ET-Agent (arXiv 2601.06860): a data flywheel and fine-tuning on what survives it, then reinforcement learning on chosen tasks.
+"""ET-Agent (arXiv 2601.06860): a data flywheel and fine-tuning on what survives it, then reinforcement learning on
+chosen tasks.
 
-A round of this method: **explore** each task a few times; **evolve** its episodes, right ones to be shorter, wrong ones to be right;
-**filter** what is right, well formed and economical; **imitate** it. The rounds of reinforcement learning that follow are those of another
-method (``grpo``, ``tree_grpo``), which ``from_round`` names: they choose their tasks by ``method.pareto`` and their reward is ``et_agent``.
+A round of this method: **explore** each task a few times; **evolve** its episodes, right ones to be shorter, wrong ones
+to be right; **filter** what is right, well formed and economical; **imitate** it. The rounds of reinforcement learning
+that follow are those of another method (``grpo``, ``tree_grpo``), which ``from_round`` names: they choose their tasks
+by ``method.pareto`` and their reward is ``et_agent``.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class ETAgentConfig(ImitationConfig):
             yield Problem("filter.judged", "there is no judge", "Set method.evolve.judge.who.")
         if not self.filter.min_return:
             yield Problem(
-                "filter.min_return", "the list is empty", "Give one threshold for each round; the last one holds for later rounds."
+                "filter.min_return",
+                "the list is empty",
+                "Give one threshold for each round; the last one holds for later rounds.",
             )
 
 

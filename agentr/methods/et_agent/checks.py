@@ -21,8 +21,11 @@ from agentr.types import Task
 from env_servers.registry import load
 
 
-def group(earned: Sequence[float], calls: Sequence[int], tokens: Sequence[int], seen: Sequence[int], malformed: Sequence[int]) -> Tree:
-    """A tree of one episode for each return: its calls, the policy's tokens, those of its first observation, malformed turns before it."""
+def group(
+    earned: Sequence[float], calls: Sequence[int], tokens: Sequence[int], seen: Sequence[int], malformed: Sequence[int]
+) -> Tree:
+    """A tree of one episode for each return: its calls, the policy's tokens, those of its first observation, malformed
+    turns before it."""
     tree = new_tree()
     for number, reward in enumerate(earned):
         made = calls[number] + malformed[number]
@@ -76,12 +79,20 @@ def selected(points: Sequence[Sequence[float]], count: int) -> list[int]:
 
 
 def taken(
-    method: Any, tasks: Mapping[str, Sequence[float]], settled: Sequence[str], count: int, kinds: Mapping[str, str] | None = None
+    method: Any,
+    tasks: Mapping[str, Sequence[float]],
+    settled: Sequence[str],
+    count: int,
+    kinds: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The tasks that are trained on, of those with these dispersions; episodes of ``settled`` tasks all succeed, or none does."""
+    """The tasks that are trained on, of those with these dispersions; episodes of ``settled`` tasks all succeed, or
+    none does."""
     pareto = method.pareto
     labels = {name: {"kind": (kinds or {}).get(name, "")} for name in tasks}
-    found = [MeasuredTask(Task("toy", t, "train", {**labels[t]}), one, other, t in settled) for t, (one, other) in tasks.items()]
+    found = [
+        MeasuredTask(Task("toy", t, "train", {**labels[t]}), one, other, t in settled)
+        for t, (one, other) in tasks.items()
+    ]
     return [one.task.id for one in choose(found, replace(pareto, tasks=count))]
 
 

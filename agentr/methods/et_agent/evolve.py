@@ -1,8 +1,8 @@
 """ET-Agent's flywheel: better episodes are made of those that are there (arXiv 2601.06860, section 3.2).
 
-A task's episodes are a tree. In each evolution one of them is chosen, a right one before a wrong one and among equals the one with the
-fewest calls; operators for right episodes make it shorter or find another way, operators for wrong ones mend it
-(``agentr.collect.operators``). What comes of it is a branch of the same tree, and may be chosen next.
+A task's episodes are a tree. In each evolution one of them is chosen, a right one before a wrong one and among equals
+the one with the fewest calls; operators for right episodes make it shorter or find another way, operators for wrong
+ones mend it (``agentr.collect.operators``). What comes of it is a branch of the same tree, and may be chosen next.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class Evolve(Work):
 
     def max_completions(self, step_limit: int) -> int:
         steps = self.max_steps or step_limit
-        most = (sum(operator_named(name).most(self.config, steps) for name in names) for names in (self.config.right, self.config.wrong))
+        most = (
+            sum(operator_named(name).most(self.config, steps) for name in names)
+            for names in (self.config.right, self.config.wrong)
+        )
         return self.config.evolutions * max(most)
 
     async def make(self, unit: Unit) -> Tree:
@@ -87,7 +90,8 @@ class Evolve(Work):
 
 
 def chosen(tree: Tree, answer_prefix: str) -> Episode | None:
-    """Returns the best episode that was not chosen before; if all were, the best one: right before wrong, then by return, then by calls."""
+    """Returns the best episode that was not chosen before; if all were, the best one: right before wrong, then by
+    return, then by calls."""
     used = {made.parent for made in tree.evolutions}
     found = episodes(tree, answer_prefix, EVOLVED)
     return min(found, key=lambda e: (e.leaf.id in used, not e.succeeded, -e.earned, e.calls, e.leaf.id), default=None)

@@ -32,8 +32,8 @@ class Scripted(Evolver):
     """The means of operators, without a model and a server.
 
     Attributes:
-        policy: Continuations of the policy, in the order in which they are drawn; the last one holds for later draws. For an empty one
-            there is no room.
+        policy: Continuations of the policy, in the order in which they are drawn; the last one holds for later draws.
+            For an empty one there is no room.
         ends: Actions that end an episode, and what it earns then.
         needs: Actions without which such an action earns nothing.
         answers: The teacher's answers, by operator.
@@ -58,7 +58,9 @@ class Scripted(Evolver):
         script = self.policy[min(self._drawn, len(self.policy) - 1)]
         self._drawn += 1
         for action in script:
-            node = self._take(node, ReAct().compose(hint or "So.", action), Origin.POLICY if hint is None else Origin.REWRITE)
+            node = self._take(
+                node, ReAct().compose(hint or "So.", action), Origin.POLICY if hint is None else Origin.REWRITE
+            )
             hint = None
         return node if script else -1
 
@@ -76,7 +78,11 @@ class Scripted(Evolver):
 
 
 def scripted(method: Any, paths: Sequence[str], prefix: str, world: Mapping[str, Any]) -> Scripted:
-    written = {name: {"text": ReAct().compose(f"About {name}.", name)} for path in paths for name in path.rpartition(":")[0].split(" / ")}
+    written = {
+        name: {"text": ReAct().compose(f"About {name}.", name)}
+        for path in paths
+        for name in path.rpartition(":")[0].split(" / ")
+    }
     tree = tree_of(paths, written)
 
     async def nothing(*_: Any) -> None: ...
@@ -107,13 +113,21 @@ def operated(method: Any, operator: str, path: str, prefix: str = "", **world: A
 
 
 def noted(method: Any, operator: str, path: str, prefix: str = "", **world: Any) -> dict[str, Any]:
-    """What is noted of an operator: the turn that it names, counted from 1, how many turns it keeps, why nothing came of it; how often the
-    policy goes on for it, and how many turns it leaves in the tree."""
+    """What is noted of an operator: the turn that it names, counted from 1, how many turns it keeps, why nothing came
+    of it; how often the policy goes on for it, and how many turns it leaves in the tree."""
     tree, made, drawn = _operated(method, operator, path, prefix, world)
-    return {"turn": made.turn, "kept": made.kept, "reason": made.reason, "drawn": drawn, "left": len(tree.nodes) - made.parent - 1}
+    return {
+        "turn": made.turn,
+        "kept": made.kept,
+        "reason": made.reason,
+        "drawn": drawn,
+        "left": len(tree.nodes) - made.parent - 1,
+    }
 
 
-def _operated(method: Any, operator: str, path: str, prefix: str, world: Mapping[str, Any]) -> tuple[Tree, Evolution, int]:
+def _operated(
+    method: Any, operator: str, path: str, prefix: str, world: Mapping[str, Any]
+) -> tuple[Tree, Evolution, int]:
     evolver = scripted(method, [path], prefix, world)
     (episode,) = episodes(evolver.tree, prefix)
     made = asyncio.run(apply(operator, evolver, episode))
@@ -171,7 +185,8 @@ def filtered(
     """The episodes that are learnt: turns, and whether they are trained on.
 
     Args:
-        flawed: Turns that an operator found to be wrong and went on after, and the ends of the episodes that came of it; empty if none did.
+        flawed: Turns that an operator found to be wrong and went on after, and the ends of the episodes that came of
+            it; empty if none did.
         judged: What the judge says of ends of episodes.
     """
     tree = tree_of(paths, turns)
@@ -179,7 +194,9 @@ def filtered(
         named(tree, end).verdict = Verdict(Rating(rating), "")
     for turn, end in (flawed or {}).items():
         depth = named(tree, turn).depth
-        tree.evolutions.append(Evolution(parent=named(tree, turn).id, turn=depth, kept=depth, end=named(tree, end).id if end else -1))
+        tree.evolutions.append(
+            Evolution(parent=named(tree, turn).id, turn=depth, kept=depth, end=named(tree, end).id if end else -1)
+        )
     rules = method.filter
     found = evolved_rows(tree, rules, by_round(rules.min_return, 1), "", Targets(invalid=True))
     return sorted(_read(tree, row) for row in found if isinstance(row, Row))
@@ -192,14 +209,21 @@ def learnt(method: Any, paths: Sequence[str], made: Mapping[str, str]) -> list[l
         made: Ends of episodes, and the operators that made them; another operator made nothing.
     """
     tree, rules = tree_of(paths), method.filter
-    tree.evolutions += [Evolution(parent=1, end=named(tree, end).id, operator=operator) for end, operator in made.items()]
+    tree.evolutions += [
+        Evolution(parent=1, end=named(tree, end).id, operator=operator) for end, operator in made.items()
+    ]
     tree.evolutions.append(Evolution(parent=1, operator="hint_end"))
     rows = [row for row in evolved_rows(tree, rules, 1.0, "", Targets()) if isinstance(row, Row)]
-    return [[row.provenance.kind, row.provenance.detail["operator"], name_of(tree.nodes[row.provenance.nodes[-1]])] for row in rows]
+    return [
+        [row.provenance.kind, row.provenance.detail["operator"], name_of(tree.nodes[row.provenance.nodes[-1]])]
+        for row in rows
+    ]
 
 
 def _read(tree: Tree, row: Row) -> list[list[Any]]:
-    return [turn for turn in spoken(tree, row.input_ids[3:], row.loss_mask[3:]) if not turn[0].startswith("see ") or turn[1]]
+    return [
+        turn for turn in spoken(tree, row.input_ids[3:], row.loss_mask[3:]) if not turn[0].startswith("see ") or turn[1]
+    ]
 
 
 def episode_of(tree: Tree, name: str, prefix: str) -> Episode:

@@ -1,4 +1,5 @@
-"""ET-Agent's reward: right, and economical compared with the other rollouts of the task (arXiv 2601.06860, section 3.3)."""
+"""ET-Agent's reward: right, and economical compared with the other rollouts of the task (arXiv 2601.06860, section
+3.3)."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from agentr.rewards.group import Group, Reward
 class ETAgentReward:
     """R = correctness x f_tool x f_len + format.
 
-    f_tool = scale / (1 + exp(sigma_tool (T - mean T))) for T calls, and f_len the same for the length's z-value in the group: who makes
-    more calls, or writes more, than the others earns less. With sigma = 0 both are scale / 2 for all. The format term is ``format`` for
-    an episode with a turn that could not be read or without an answer, else 0. What the factors add to those at the mean is shaping.
+    f_tool = scale / (1 + exp(sigma_tool (T - mean T))) for T calls, and f_len the same for the length's z-value in the
+    group: who makes more calls, or writes more, than the others earns less. With sigma = 0 both are scale / 2 for all.
+    The format term is ``format`` for an episode with a turn that could not be read or without an answer, else 0. What
+    the factors add to those at the mean is shaping.
 
     Args:
-        sigma_tool: Steepness for calls, by round; the last value holds for later rounds (0.1 in the paper, falling by round).
+        sigma_tool: Steepness for calls, by round; the last value holds for later rounds (0.1 in the paper, falling by
+            round).
         sigma_len: The same for lengths.
         decay: Whether sigma falls to 0 within a round, in equal steps (the released code) or stays (the paper).
         scale: 2 in the released code, so that a factor is 1 at the mean; 1 in the paper.

@@ -1,5 +1,5 @@
-"""Builds ET-Agent's rows for fine-tuning: of all episodes of a task, found or evolved, those that are right, well formed and economical
-(arXiv 2601.06860, section 3.2)."""
+"""Builds ET-Agent's rows for fine-tuning: of all episodes of a task, found or evolved, those that are right, well
+formed and economical (arXiv 2601.06860, section 3.2)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ class FilterConfig(Section):
     min_return: list[Proportion] = field(default_factory=lambda: [1.0])
     """Least return, by round; the last value holds for later rounds."""
     failed_calls: NonNegativeInt = 0
-    """Most calls that the environment did not understand or could not carry out, malformed turns included (ET-Agent: none)."""
+    """Most calls that the environment did not understand or could not carry out, malformed turns included (ET-Agent:
+    none)."""
     without: list[CallStatus] = field(default_factory=list)
-    """Statuses of an action that leave its episode out, whatever `failed_calls` allows: of empty, error (malformed turns included),
-    timeout and limit."""
+    """Statuses of an action that leave its episode out, whatever `failed_calls` allows: of empty, error (malformed
+    turns included), timeout and limit."""
     fewest_calls: bool = True
     """Only episodes with as few calls as the most economical right one of their task (ET-Agent: all that are right)."""
     judged: bool = False
@@ -44,7 +45,9 @@ class FilterConfig(Section):
     """Also learn what the environment answers (the released code of ET-Agent does)."""
 
 
-def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str, targets: Targets) -> Iterator[Row | Dropped]:
+def evolved_rows(
+    tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str, targets: Targets
+) -> Iterator[Row | Dropped]:
     """Yields the episodes of a tree that pass the filter, each sequence of actions once, then the others.
 
     Args:
@@ -78,7 +81,9 @@ def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_pre
             hidden = max(flawed.get(node, 0) for node in nodes)
             turns, context = targets.turns(episode.path, hidden)
             kind, operator = ("evolved", made.operator) if made else ("good", "")
-            found = make_rows(tree, turns, kind, config.train_on_observations, context, operator=operator, calls=episode.calls)
+            found = make_rows(
+                tree, turns, kind, config.train_on_observations, context, operator=operator, calls=episode.calls
+            )
             rows += bool(found)
             yield from found or [dropped(tree, "episode with nothing to train on", nodes)]
 
@@ -138,10 +143,12 @@ RIVALS = {"redundant": ("drop_redundant", "refine_redundant"), "flawed": ("corre
 
 
 def count_agreement(trees: Iterable[Tree]) -> dict[str, dict[str, int]]:
-    """Counts, where execution and a teacher were both to find the redundant or the flawed turn of an episode, how often they agree.
+    """Counts, where execution and a teacher were both to find the redundant or the flawed turn of an episode, how often
+    they agree.
 
     Returns:
-        By question: ``both`` (episodes of which both were asked), ``whether`` (they agree that there is such a turn, or that there is
+        By question: ``both`` (episodes of which both were asked), ``whether`` (they agree that there is such a turn, or
+        that there is
         none) and ``which`` (they name the same one).
     """
     found: dict[str, dict[str, int]] = {}
@@ -162,14 +169,19 @@ def count_verdicts(trees: Iterable[Tree], answer_prefix: str) -> dict[str, dict[
     """Counts what a judge said of episodes, by what the environment says of them.
 
     Returns:
-        Of those that are ``right`` and ``wrong``: how many it finds ``good``, ``bad`` and ``uncertain``; nothing if there is no verdict.
+        Of those that are ``right`` and ``wrong``: how many it finds ``good``, ``bad`` and ``uncertain``; nothing if
+        there is no verdict.
     """
     found: dict[str, Counter[str]] = {"right": Counter(), "wrong": Counter()}
     for tree in trees:
         for episode in episodes(tree, answer_prefix, EVOLVED):
             if episode.leaf.verdict is not None:
                 found["right" if episode.succeeded else "wrong"][episode.leaf.verdict.rating.value] += 1
-    return {known: {rating.value: said[rating.value] for rating in Rating} for known, said in found.items()} if any(found.values()) else {}
+    return (
+        {known: {rating.value: said[rating.value] for rating in Rating} for known, said in found.items()}
+        if any(found.values())
+        else {}
+    )
 
 
 def _operated(attempts: list[tuple[Evolution, Episode, Episode | None]]) -> Operated:

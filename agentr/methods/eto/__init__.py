@@ -38,8 +38,14 @@ class ETOConfig(PreferenceConfig):
             message = "method.pairs.baseline = own compares runs of one task, and method.episodes = 1 makes only one"
             yield Problem("pairs.baseline", message, "Set method.episodes=2 or more, and a temperature.")
         if pairs.baseline is ComparedWith.own and pairs.granularity is not Granularity.trajectory:
-            message = f"granularity = {pairs.granularity.value} needs the expert's turns, and baseline = own does without"
-            yield Problem("pairs.granularity", message, "Set method.pairs.baseline=expert, or method.pairs.granularity=trajectory.")
+            message = (
+                f"granularity = {pairs.granularity.value} needs the expert's turns, and baseline = own does without"
+            )
+            yield Problem(
+                "pairs.granularity",
+                message,
+                "Set method.pairs.baseline=expert, or method.pairs.granularity=trajectory.",
+            )
 
 
 class ETO(Preferring[ETOConfig]):
@@ -57,8 +63,13 @@ class ETO(Preferring[ETOConfig]):
         yield from sampling_problems(config)
         granularity = config.method.pairs.granularity  # type: ignore[attr-defined]
         if not config.turns.keep_reasoning and granularity is not Granularity.step:
-            message = "false leaves reasoning out of later prompts, so that a run is no one sequence, and the sides of pairs are whole runs"
-            yield Problem("turns.keep_reasoning", message, "Set turns.keep_reasoning=true, or method.pairs.granularity=step.")
+            message = (
+                "false leaves reasoning out of later prompts, so that a run is no one sequence, and the sides of pairs "
+                "are whole runs"
+            )
+            yield Problem(
+                "turns.keep_reasoning", message, "Set turns.keep_reasoning=true, or method.pairs.granularity=step."
+            )
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         config, granularity = self.config, self.config.pairs.granularity
@@ -76,7 +87,9 @@ class ETO(Preferring[ETOConfig]):
         for stage in self.exploration(round_.number):
             for tree in round_.trees(stage):
                 expert = experts.read(tree.task.key) if experts is not None and tree.task.key in known else None
-                yield from contrast_rows(tree, expert, pairs, build.max_length, train_on_reasoning=build.train_on_reasoning)
+                yield from contrast_rows(
+                    tree, expert, pairs, build.max_length, train_on_reasoning=build.train_on_reasoning
+                )
 
 
 METHOD = ETO

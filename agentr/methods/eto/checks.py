@@ -18,7 +18,9 @@ def _rows(
     shown = tree_of(expert, turns, origin=Origin.EXPERT)
     for row in contrast_rows(tree, shown, method.pairs, max_length):
         if isinstance(row, Preference):
-            chosen, rejected = (shown if row.provenance.detail[f"{side}_by"] == "expert" else tree for side in ("chosen", "rejected"))
+            chosen, rejected = (
+                shown if row.provenance.detail[f"{side}_by"] == "expert" else tree for side in ("chosen", "rejected")
+            )
             yield chosen, rejected, row
 
 
@@ -56,5 +58,6 @@ def steps(method: Any, expert: str, runs: Sequence[str]) -> list[list[str]]:
     tree_of(runs, into=tree)
     found = [row for row in contrast_rows(tree, None, method.pairs, 10_000) if isinstance(row, Preference)]
     return sorted(
-        [*names(tree.nodes[n] for n in row.provenance.nodes), *names(tree.nodes[n] for n in row.provenance.rejected)] for row in found
+        [*names(tree.nodes[n] for n in row.provenance.nodes), *names(tree.nodes[n] for n in row.provenance.rejected)]
+        for row in found
     )

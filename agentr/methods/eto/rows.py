@@ -1,10 +1,12 @@
-"""ETO's pairs: of two runs of one task, the one with the higher return is preferred (arXiv 2403.02502, section 3.2 and its released code).
+"""ETO's pairs: of two runs of one task, the one with the higher return is preferred (arXiv 2403.02502, section 3.2 and
+its released code).
 
-- Trajectory pairs: the prompt is the task's opening, a side is a whole run, all of the agent's turns count. Both sides may begin with the
-  same turns. They stay, as in the original: equal turns after equal contexts have equal log-probabilities on both sides, so they cancel
-  in the loss.
-- Step pairs (appendix B): the prompt is the conversation before turn t of the expert's path, a side is one turn, and the
-  side with the higher return in the end is chosen. They come from trees of :class:`agentr.search.stepwise.Stepwise`.
+- Trajectory pairs: the prompt is the task's opening, a side is a whole run, all of the agent's turns count. Both sides
+  may begin with the same turns. They stay, as in the original: equal turns after equal contexts have equal
+  log-probabilities on both sides, so they cancel in the loss.
+- Step pairs (appendix B): the prompt is the conversation before turn t of the expert's path, a side is one turn, and
+  the side with the higher return in the end is chosen. They come from trees of
+  :class:`agentr.search.stepwise.Stepwise`.
 
 Turns that the environment did not understand count like all others: a rejected side makes them less likely.
 """
@@ -64,7 +66,8 @@ class ContrastConfig(Section):
     pairs_per_task: NonNegativeInt = 1
     """Most pairs of a task of each granularity, those with the largest difference first; 0 means all."""
     unfinished: bool = False
-    """Also reject runs that ended because the context was full: they failed for no reason of their own (the original, in ALFWorld)."""
+    """Also reject runs that ended because the context was full: they failed for no reason of their own (the original,
+    in ALFWorld)."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,8 @@ def contrast_rows(
 ) -> Iterator[Preference | Dropped]:
     """Yields the pairs of one task, at most ``pairs_per_task`` of each granularity, then what was dropped.
 
-    A tree that begins with an expert's path gives step pairs, any other tree gives trajectory pairs; ``config.granularity`` selects
-    the kind, and ``mixture`` allows both.
+    A tree that begins with an expert's path gives step pairs, any other tree gives trajectory pairs;
+    ``config.granularity`` selects the kind, and ``mixture`` allows both.
 
     Args:
         tree: The policy's runs: branches of the root, or of the points of an expert's path.
@@ -190,7 +193,10 @@ class _Contrast:
             self._drop("no finished path of the expert in the tree")
             return []
         # A turn of the expert's is worth the return that the expert's path had in the end.
-        shown = {turn.parent: _Trajectory((turn,), path.return_, Origin.EXPERT, self.tree, turn.parent) for turn in path.turns}
+        shown = {
+            turn.parent: _Trajectory((turn,), path.return_, Origin.EXPERT, self.tree, turn.parent)
+            for turn in path.turns
+        }
         firsts = [replace(run, turns=run.turns[:1]) for run in runs if run.before in shown]
         return self._ranked((shown[first.before], first) for first in firsts)
 

@@ -1,4 +1,5 @@
-"""Rejection-sampling fine-tuning: train on one's own runs that earned enough (the baseline RFT of ETO's paper, arXiv 2403.02502)."""
+"""Rejection-sampling fine-tuning: train on one's own runs that earned enough (the baseline RFT of ETO's paper, arXiv
+2403.02502)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,11 @@ class RFTConfig(ImitationConfig):
 
     def problems(self) -> Iterator[Problem]:
         if not self.min_return:
-            yield Problem("min_return", "the list is empty", "Give one threshold for each round; the last one holds for later rounds.")
+            yield Problem(
+                "min_return",
+                "the list is empty",
+                "Give one threshold for each round; the last one holds for later rounds.",
+            )
 
 
 class RFT(Imitation[RFTConfig]):

@@ -65,9 +65,13 @@ class TreeGRPO(Online[TreeGRPOConfig]):
         config = self.config
         if config.explore is Explore.uct:
             depth = config.max_steps - 1 if config.max_steps else config.search.max_depth
-            search = replace(config.search, max_depth=depth, max_invalid=config.max_invalid or config.search.max_invalid)
+            search = replace(
+                config.search, max_depth=depth, max_invalid=config.max_invalid or config.search.max_invalid
+            )
             return Grow(UCT(search, leaves=config.episodes))
-        branch = Branch(config.episodes, config.initial, config.at_once, config.max_steps, config.max_invalid, config.select)
+        branch = Branch(
+            config.episodes, config.initial, config.at_once, config.max_steps, config.max_invalid, config.select
+        )
         return Grow(branch)
 
 

@@ -1,7 +1,9 @@
-"""Rollouts that branch: some from the root, then more from turns that were taken before, until the tree has so many ended leaves.
+"""Rollouts that branch: some from the root, then more from turns that were taken before, until the tree has so many
+ended leaves.
 
-For the same number of leaves a branch draws only what comes after it, and what came before is shared: by the policy's cache, by the
-environment's copy of a state, and by the trainer. Tree-GRPO (arXiv 2509.21240, section 3.2) draws its turns at random.
+For the same number of leaves a branch draws only what comes after it, and what came before is shared: by the policy's
+cache, by the environment's copy of a state, and by the trainer. Tree-GRPO (arXiv 2509.21240, section 3.2) draws its
+turns at random.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ class Select(StrEnum):
     random = "random"
     """Any turn, with equal probability (Tree-GRPO)."""
     unsure = "unsure"
-    """The turns after which the policy was least sure: greatest mean of -log p over the tokens drawn there, by the times it was chosen."""
+    """The turns after which the policy was least sure: greatest mean of -log p over the tokens drawn there, by the
+    times it was chosen."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,10 @@ class Branch(Strategy):
 
     def ask(self, tree: Tree) -> list[Expansion]:
         pending = tree.search.get("pending") or self._next(tree)
-        return [Expansion(node, attempt, n, derived_seed(tree.seed, "expand", node, attempt)) for node, attempt, n in pending]
+        return [
+            Expansion(node, attempt, n, derived_seed(tree.seed, "expand", node, attempt))
+            for node, attempt, n in pending
+        ]
 
     def record(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> list[Node | None]:
         pending = tree.search.get("pending") or self._next(tree)
@@ -66,7 +72,8 @@ class Branch(Strategy):
         return [add_turn(tree, expansion.node, child, self.max_steps, self.max_invalid) for child in children]
 
     def _next(self, tree: Tree) -> list[list[int]]:
-        """The expansions that come next: node, attempt, turns. First those of rollouts that go on, then new branches."""
+        """The expansions that come next: node, attempt, turns.
+        First those of rollouts that go on, then new branches."""
         if tree.root.outcome is not None:
             return []
         going_on = [[node.id, node.expansions, 1] for node in tree.nodes[1:] if node.is_leaf and node.outcome is None]
@@ -75,12 +82,16 @@ class Branch(Strategy):
         if not tree.root.children:
             return [[0, 0, min(self.initial, self.leaves)]]
         left = self.leaves - sum(node.outcome is not None for node in tree.nodes)
-        return [[node.id, node.expansions, 1] for node in self._chosen(tree, min(left, self.at_once))] if left > 0 else []
+        return (
+            [[node.id, node.expansions, 1] for node in self._chosen(tree, min(left, self.at_once))] if left > 0 else []
+        )
 
     def _chosen(self, tree: Tree, count: int) -> list[Node]:
         nodes = [node for node in tree.nodes if node.outcome is None]
         if self.select is Select.random:
-            return random.Random(derived_seed(tree.seed, "branch", len(tree.nodes))).sample(nodes, min(count, len(nodes)))
+            return random.Random(derived_seed(tree.seed, "branch", len(tree.nodes))).sample(
+                nodes, min(count, len(nodes))
+            )
         return sorted(nodes, key=lambda node: (-_doubt(tree, node) / node.expansions, node.id))[:count]
 
 

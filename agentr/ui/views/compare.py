@@ -40,9 +40,13 @@ def compare(name: str, folder: Path, id_of: Callable[[Path], str], found: Compar
     """
     problems: list[PageProblem] = []
     lines = read_plan(folder, problems)
-    found = found or compare_runs(lines, read_or({}, lambda: failed_in(folder), problems, "which runs failed"), problems)
+    found = found or compare_runs(
+        lines, read_or({}, lambda: failed_in(folder), problems, "which runs failed"), problems
+    )
     states = {line.title: read_or("", lambda line=line: line.state, problems, f"{line.title},") for line in lines}
-    unreadable = {line.title for line in lines if any(problem["message"].startswith(f"{line.title}, ") for problem in problems)}
+    unreadable = {
+        line.title for line in lines if any(problem["message"].startswith(f"{line.title}, ") for problem in problems)
+    }
     return {
         "card": comparison_card(name, folder),
         "about": {key: str(value) for key, value in found.about.items() if value not in ("", None, {}, [])},
@@ -63,7 +67,9 @@ def compare(name: str, folder: Path, id_of: Callable[[Path], str], found: Compar
             }
             for label in dict.fromkeys(line.label for line in lines)
         ],
-        "differences": {a: {b: asdict(estimate) for b, estimate in by_other.items()} for a, by_other in found.differences.items()},
+        "differences": {
+            a: {b: asdict(estimate) for b, estimate in by_other.items()} for a, by_other in found.differences.items()
+        },
         "tasks": [asdict(task) for task in found.tasks],
         "failed": found.failed,
         "problems": problems,

@@ -14,7 +14,20 @@ from agentr.store.tree_table import COLUMNS, summary_row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHOWN = ("key", "task", "turns", "depth", "ends", "successes", "best", "mean", "revisions", "stopped", "completions", "completion_tokens")
+_SHOWN = (
+    "key",
+    "task",
+    "turns",
+    "depth",
+    "ends",
+    "successes",
+    "best",
+    "mean",
+    "revisions",
+    "stopped",
+    "completions",
+    "completion_tokens",
+)
 _SECONDS = ("policy_s", "env_s")
 _SORTS = {"tokens": "completion_tokens"}
 
@@ -60,8 +73,14 @@ def forest(
     if matched:
         order = [(column, "descending" if down else "ascending"), *([("key", "ascending")] if column != "key" else [])]
         table = table.sort_by(order).slice(offset, limit)
-    lines = [{"tokens": row.pop("completion_tokens"), "step": row.pop("step", None), **row} for row in table.to_pylist()]
-    failed = read_or({}, trees.forest.failures, problems, "the units that were given up") if not isinstance(trees, Rollouts) else {}
+    lines = [
+        {"tokens": row.pop("completion_tokens"), "step": row.pop("step", None), **row} for row in table.to_pylist()
+    ]
+    failed = (
+        read_or({}, trees.forest.failures, problems, "the units that were given up")
+        if not isinstance(trees, Rollouts)
+        else {}
+    )
     return {
         "stage": stage,
         "state": "sealed" if trees.sealed else "growing",
@@ -88,7 +107,8 @@ def trees_of(run: Run, stage: str) -> Trees:
 
 
 def _table(trees: Trees, problems: list[PageProblem]) -> pa.Table:
-    """Returns the table of a stage; of one that is growing it is made of the trees, and those that are damaged are left out."""
+    """Returns the table of a stage; of one that is growing it is made of the trees, and those that are damaged are left
+    out."""
     import pyarrow as pa
 
     columns = [*_SHOWN, *_SECONDS]

@@ -33,7 +33,14 @@ def home(library: Library) -> dict[str, Any]:
 
 def card(name: str, path: Path) -> dict[str, Any]:
     """Returns what there is to say of a run in a line."""
-    empty: dict[str, Any] = {"id": name, "name": path.name, "path": str(path), "state": "unreadable", "problem": "", "method": ""}
+    empty: dict[str, Any] = {
+        "id": name,
+        "name": path.name,
+        "path": str(path),
+        "state": "unreadable",
+        "problem": "",
+        "method": "",
+    }
     empty |= {
         "environment": "",
         "model": "",
@@ -51,7 +58,12 @@ def card(name: str, path: Path) -> dict[str, Any]:
 
 def events_of(run: Run, problems: list[PageProblem]) -> list[dict[str, Any]]:
     """Returns the log of a run, or nothing and a problem."""
-    return read_or([], lambda: [event for event in run.events() if "event" in event and "time" in event], problems, "its log of events")
+    return read_or(
+        [],
+        lambda: [event for event in run.events() if "event" in event and "time" in event],
+        problems,
+        "its log of events",
+    )
 
 
 def _card(run: Run, problems: list[PageProblem]) -> dict[str, Any]:
@@ -77,7 +89,10 @@ def _card(run: Run, problems: list[PageProblem]) -> dict[str, Any]:
         "environment": config["env"]["name"],
         "model": str(config["model"]["path"] or config["model"]["source"]),
         "seed": config["run"]["seed"],
-        "rounds": {"done": max((arm.number for arm, _ in rounds), default=0), "planned": 0 if run.imported else config["run"]["rounds"]},
+        "rounds": {
+            "done": max((arm.number for arm, _ in rounds), default=0),
+            "planned": 0 if run.imported else config["run"]["rounds"],
+        },
         "before": success(rounds[0][1]) if rounds else None,
         "after": success(last[1]) if last else None,
         "afterTitle": last[0].title if last else "",
@@ -96,7 +111,16 @@ def success(stage: Stage) -> dict[str, Any]:
 
 def comparison_card(name: str, path: Path) -> dict[str, Any]:
     """Returns what there is to say of a comparison in a line."""
-    empty = {"id": name, "name": path.name, "path": str(path), "methods": [], "seeds": [], "done": 0, "runs": 0, "problem": ""}
+    empty = {
+        "id": name,
+        "name": path.name,
+        "path": str(path),
+        "methods": [],
+        "seeds": [],
+        "done": 0,
+        "runs": 0,
+        "problem": "",
+    }
     problems: list[PageProblem] = []
     lines = read_plan(path, problems)
     states = [read_or("", lambda line=line: line.state, problems, f"{line.title},") for line in lines]

@@ -128,7 +128,8 @@ def _side(name: str, made: Side | None, ids: Any, mask: Any, logprobs: Any, text
 
 
 def _spans(made: Side, ids: Any) -> list[tuple[int, int, int]]:
-    """Returns where turns stand among the tokens, as node, begin and end: a row ends with its last turn, so they are found from there."""
+    """Returns where turns stand among the tokens, as node, begin and end: a row ends with its last turn, so they are
+    found from there."""
     found: list[tuple[int, int, int]] = []
     end = len(ids)
     for node in reversed(made.nodes):

@@ -52,11 +52,16 @@ def run_page(name: str, run: Run) -> dict[str, Any]:
         "tables": [],
         "examples": [],
         "splices": {},
-        "troubles": read_or([], lambda: [line for trouble in troubles(events) for line in describe(trouble)], problems, "its troubles"),
+        "troubles": read_or(
+            [], lambda: [line for trouble in troubles(events) for line in describe(trouble)], problems, "its troubles"
+        ),
         "config": yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True),
         "command": _command(run, events),
         "logs": read_or(
-            [], lambda: [{"name": name, "size": path.stat().st_size} for name, path in _logs(run).items()], problems, "its logs"
+            [],
+            lambda: [{"name": name, "size": path.stat().st_size} for name, path in _logs(run).items()],
+            problems,
+            "its logs",
         ),
         "problems": problems,
     }
@@ -76,8 +81,8 @@ def run_page(name: str, run: Run) -> dict[str, Any]:
 
 
 def examples(run: Run) -> list[dict[str, Any]]:
-    """Returns what to look at first: the held-out tasks that gained and that lost the most between the first and the last policy, and a
-    row of the last dataset, of the kind that says most about the method."""
+    """Returns what to look at first: the held-out tasks that gained and that lost the most between the first and the
+    last policy, and a row of the last dataset, of the kind that says most about the method."""
     found: list[dict[str, Any]] = []
     if len(measured := first_and_last(run)) > 1:
         (_, one), (_, two) = measured
@@ -111,7 +116,11 @@ def state(run: Run) -> dict[str, Any]:
     places = [run.layout.manifest, run.layout.events, run.layout.now]
     stamp = "-".join(str(path.stat().st_mtime_ns) for path in places if path.exists())
     live = bool(run.owner)
-    return {"stamp": stamp, "live": live, "now": describe_now(now) if live and (now := read_now(run.layout.now)) else ""}
+    return {
+        "stamp": stamp,
+        "live": live,
+        "now": describe_now(now) if live and (now := read_now(run.layout.now)) else "",
+    }
 
 
 def log(run: Run, name: str, end: int = -1, size: int = 64_000) -> dict[str, Any]:
@@ -137,10 +146,16 @@ def _logs(run: Run) -> dict[str, Path]:
 
 
 def _arm(
-    arm: RunRound, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[PageProblem]
+    arm: RunRound,
+    found: ArmSummary | None,
+    times: dict[str, tuple[float, float | None]],
+    start: float | None,
+    problems: list[PageProblem],
 ) -> dict[str, Any]:
     stages = arm.stages()
-    dataset = read_or(DatasetSummary(), lambda: summary_of(stages.get(DATASET), DatasetSummary), problems, f"the rows of {arm.title}")
+    dataset = read_or(
+        DatasetSummary(), lambda: summary_of(stages.get(DATASET), DatasetSummary), problems, f"the rows of {arm.title}"
+    )
     evaluation = found.evaluation if found else None
     trained = stages.get(TRAIN)
     return {
@@ -157,13 +172,22 @@ def _arm(
         "tokens": found.cost.completion_tokens if found else 0,
         "cached": found.cached_share if found else 0.0,
         "seconds": sum(stage.seconds for stage in stages.values()),
-        "stages": [_stage(arm.run, step, stage, times.get(stage.name), start, problems) for step, stage in stages.items()],
-        "curve": [{key: value for key, value in line.items() if isinstance(value, int | float)} for line in found.curve] if found else [],
+        "stages": [
+            _stage(arm.run, step, stage, times.get(stage.name), start, problems) for step, stage in stages.items()
+        ],
+        "curve": [{key: value for key, value in line.items() if isinstance(value, int | float)} for line in found.curve]
+        if found
+        else [],
     }
 
 
 def _stage(
-    run: Run, step: str, stage: Stage, times: tuple[float, float | None] | None, start: float | None, problems: list[PageProblem]
+    run: Run,
+    step: str,
+    stage: Stage,
+    times: tuple[float, float | None] | None,
+    start: float | None,
+    problems: list[PageProblem],
 ) -> dict[str, Any]:
     began, ended = times or (None, None)
     size, waited = read_or((None, {}), lambda: _told(run, stage), problems, stage.name)
@@ -171,18 +195,25 @@ def _stage(
         "name": stage.name,
         "step": step,
         "kind": next((kind for known, kind in _KINDS if isinstance(stage, known)), "other"),
-        "state": "sealed" if stage.sealed else "running" if stage.record.state == "running" and ended is None else "stopped",
+        "state": "sealed"
+        if stage.sealed
+        else "running"
+        if stage.record.state == "running" and ended is None
+        else "stopped",
         "started": began - start if began is not None and start is not None else None,
         "ended": ended - start if ended is not None and start is not None else None,
         "seconds": stage.seconds,
         "waited": waited,
-        "about": read_or("", lambda: describe_stage(stage.record, run.records()), problems, f"what {stage.name} came to"),
+        "about": read_or(
+            "", lambda: describe_stage(stage.record, run.records()), problems, f"what {stage.name} came to"
+        ),
         "size": size,
     }
 
 
 def _told(run: Run, stage: Stage) -> tuple[int | None, dict[str, float]]:
-    """Returns how many trees or rows a stage has, and what it waited for in seconds, summed over all that waited at a time.
+    """Returns how many trees or rows a stage has, and what it waited for in seconds, summed over all that waited at a
+    time.
 
     What was waited for while the trees grew that it has of another stage is that stage's.
     """

@@ -48,7 +48,9 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
         "policy": tree.policy,
         "method": run.config["method"]["type"],
         "stopped": str(tree.search.get("stopped") or ""),
-        "messages": [{"role": m.role, "content": (said := shortened(m.content))[0], "cut": said[1]} for m in tree.messages],
+        "messages": [
+            {"role": m.role, "content": (said := shortened(m.content))[0], "cut": said[1]} for m in tree.messages
+        ],
         "origins": origins,
         "outcomes": outcomes,
         "verdicts": verdicts,
@@ -70,7 +72,9 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
         "revisions": [asdict(revision) for revision in tree.revisions],
         "uses": read_or([], lambda: uses(run, trees, key, tree), problems, "the rows that were made of it"),
         "facts": _facts(tree),
-        "elsewhere": read_or([], lambda: _elsewhere(run, stage, key), problems, "the same task's trees in other stages"),
+        "elsewhere": read_or(
+            [], lambda: _elsewhere(run, stage, key), problems, "the same task's trees in other stages"
+        ),
         "commands": _commands(run, stage, key),
         "policies": read_or([], lambda: _policies(run), problems, "the policies of the run"),
         "problems": problems,
@@ -83,7 +87,13 @@ def _policies(run: Run) -> list[dict[str, str]]:
 
 
 def turns_view(
-    run: Run, stage: str, key: str, wanted: Sequence[int], whole: bool = False, limit: int = TURNS, texts: Texts | None = None
+    run: Run,
+    stage: str,
+    key: str,
+    wanted: Sequence[int],
+    whole: bool = False,
+    limit: int = TURNS,
+    texts: Texts | None = None,
 ) -> dict[str, Any]:
     """Returns the texts of turns.
 
@@ -97,9 +107,14 @@ def turns_view(
     """
     tree = trees_of(run, stage)[key]
     if wrong := [node for node in wanted if not 0 <= node < len(tree.nodes)]:
-        raise DataError(f"the tree {key!r} of {stage} has no node {wrong[0]}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
+        raise DataError(
+            f"the tree {key!r} of {stage} has no node {wrong[0]}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}."
+        )
     texts, constant = texts or Texts.of(run), _exploration(run, stage)
-    return {"turns": [_turn(tree, tree.nodes[node], texts, constant, whole) for node in wanted[: limit or None]], "problem": texts.problem}
+    return {
+        "turns": [_turn(tree, tree.nodes[node], texts, constant, whole) for node in wanted[: limit or None]],
+        "problem": texts.problem,
+    }
 
 
 def uses(run: Run, trees: Trees, key: str, tree: Tree) -> list[dict[str, Any]]:
@@ -162,12 +177,15 @@ def _turn(tree: Tree, node: Node, texts: Texts, constant: float | None, whole: b
         "scores": dict(node.scores),
         "verdict": {name: value or "" for name, value in asdict(node.verdict).items()} if node.verdict else None,
         "uct": _uct(tree, node, constant),
-        "seconds": {"policy": sum(s.policy_s for s in spent), "environment": sum(s.env_s for s in spent)} if spent else None,
+        "seconds": {"policy": sum(s.policy_s for s in spent), "environment": sum(s.env_s for s in spent)}
+        if spent
+        else None,
     }
 
 
 def _uct(tree: Tree, node: Node, constant: float | None) -> float | None:
-    """Equation 5 of arXiv 2501.11425 for a visited node; None for one that was never visited, whose score has no bound."""
+    """Equation 5 of arXiv 2501.11425 for a visited node; None for one that was never visited, whose score has no
+    bound."""
     if constant is None or node.parent < 0 or not node.visits:
         return None
     return UCT(UCTConfig(c_uct=constant)).score(tree.nodes[node.parent], node)
@@ -185,7 +203,13 @@ def _elsewhere(run: Run, stage: str, key: str) -> list[dict[str, str]]:
     found = []
     for name, other in run.stages().items():
         place = stage_of(name)
-        if name != stage and isinstance(other, Trees) and not isinstance(other, Rollouts) and place and key in other.forest:
+        if (
+            name != stage
+            and isinstance(other, Trees)
+            and not isinstance(other, Rollouts)
+            and place
+            and key in other.forest
+        ):
             found.append({"stage": name, "key": key, "title": f"{place[0].title}: {place[1]}"})
     return found
 

@@ -1,4 +1,5 @@
-"""Measurements that the project stands by: ``python -m tests.tools.bench store``, ``scale``, ``ui`` and ``envs``, each with ``--help``."""
+"""Measurements that the project stands by: ``python -m tests.tools.bench store``, ``scale``, ``ui`` and ``envs``, each
+with ``--help``."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def store(
     trees: Annotated[int, typer.Option(help="Trees to make, seal, list, build rows of and export.", min=10)] = 100_000,
     nodes: Annotated[int, typer.Option(help="Nodes of a tree.", min=20)] = 30,
     seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
-    folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Measure the run directory, on made-up trees."""
@@ -54,17 +57,28 @@ def scale(
     slots: Annotated[int, typer.Option(help="Sequences that an engine decodes together.", min=1)] = 128,
     width: Annotated[int, typer.Option(help="Sequences of a call: turns drawn at a node.", min=1)] = 4,
     tokens: Annotated[int, typer.Option(help="Tokens of a turn.", min=2)] = 116,
-    trees: Annotated[int, typer.Option(help="Trees in flight; 0: as many as the engines answer at the same time.", min=0)] = 0,
+    trees: Annotated[
+        int, typer.Option(help="Trees in flight; 0: as many as the engines answer at the same time.", min=0)
+    ] = 0,
     servers: Annotated[
-        int, typer.Option(help="Environment servers; 0: one for 8 engines, at most 4, or as many as hold all trees.", min=0)
+        int,
+        typer.Option(help="Environment servers; 0: one for 8 engines, at most 4, or as many as hold all trees.", min=0),
     ] = 0,
     coordinators: Annotated[int, typer.Option(help="Coordinators that share the trees.", min=1)] = 1,
-    in_process: Annotated[bool, typer.Option("--in-process", help="Engines in the coordinator's process, without Ray calls.")] = False,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Engines in the coordinator's process, without Ray calls.")
+    ] = False,
     warm_up: Annotated[float, typer.Option(help="Longest wait for all trees to be in flight, in seconds.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Of the tasks, latencies and turns.")] = 0,
-    folder: Annotated[Path | None, typer.Option(help="On which disk the journals are; by default that of the temporary files.")] = None,
-    profile: Annotated[Path | None, typer.Option(help="Write a profile of the coordinator here, for pstats; it slows it down.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="On which disk the journals are; by default that of the temporary files.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Write a profile of the coordinator here, for pstats; it slows it down.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")
+    ] = None,
 ) -> None:
     """Measure how many engines coordinators keep busy: simulated engines, everything else real."""
 
@@ -101,7 +115,9 @@ def ui(
     trees: Annotated[int, typer.Option(help="Trees of the largest forest.", min=100)] = 100_000,
     turns: Annotated[int, typer.Option(help="Turns of the largest tree.", min=300)] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
-    folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Measure what the pages of agentr ui take on large runs, and end with an error if it is more than it may be."""
@@ -121,7 +137,8 @@ def ui(
 @app.command()
 def envs(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Environments; all that can be used here if none is given.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Environments; all that can be used here if none is given."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,

@@ -1,4 +1,5 @@
-"""Measures environments through HTTP, and the savings of a fork against AgentGym's design, a reset and a replay of every action.
+"""Measures environments through HTTP, and the savings of a fork against AgentGym's design, a reset and a replay of
+every action.
 
 Each environment gets a server of its own, one after the other, so that their figures are independent.
 """
@@ -33,7 +34,8 @@ ATTEMPTS = 8
 
 @dataclass(frozen=True)
 class Effort:
-    """Effort of a measurement: seconds of stepping for each number of sessions, repetitions of the rest, sessions held for memory."""
+    """Effort of a measurement: seconds of stepping for each number of sessions, repetitions of the rest, sessions held
+    for memory."""
 
     seconds: float = 2.0
     repetitions: int = 15
@@ -55,7 +57,8 @@ class Figures:
         steps_per_s_many: Steps a second of `Effort.sessions` sessions at the same time.
         fork_ms, replay_ms: Milliseconds of a copy of the state at ``depth``, and of a reset with ``depth`` actions.
         session_kib: Resident memory of the server for each further session.
-        steps_ratio: Environment steps that reset and replay take for the children of an expansion, over those that forks take.
+        steps_ratio: Environment steps that reset and replay take for the children of an expansion, over those that
+            forks take.
         time_ratio: The same ratio of wall-clock time.
     """
 
@@ -200,7 +203,9 @@ def resident_kib(pid: int) -> int:
     folder = Path(f"/proc/{pid}")
     try:
         status = (folder / "status").read_text(encoding="utf-8")
-        children = [int(child) for file in folder.glob("task/*/children") for child in file.read_text(encoding="utf-8").split()]
+        children = [
+            int(child) for file in folder.glob("task/*/children") for child in file.read_text(encoding="utf-8").split()
+        ]
     except OSError:
         return 0
     own = re.search(r"VmRSS:\s+(\d+)", status)  # one that has ended, and is not yet waited for, has none

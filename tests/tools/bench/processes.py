@@ -60,7 +60,9 @@ def ray_of_ones_own(reporter: Reporter) -> Iterator[Any]:
     """Starts Ray on this machine, with its files in a folder that is removed at the end."""
     config = Config()
     if joined(config.cluster):
-        raise ConfigError("RAY_ADDRESS is set", hint="Unset it: the measurement starts a Ray of its own on this machine.")
+        raise ConfigError(
+            "RAY_ADDRESS is set", hint="Unset it: the measurement starts a Ray of its own on this machine."
+        )
     before = os.environ.get("RAY_TMPDIR")
     folder = tempfile.mkdtemp(prefix="agentr-", dir="/tmp")  # the names of Unix sockets are short
     os.environ["RAY_TMPDIR"] = folder

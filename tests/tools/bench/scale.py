@@ -1,12 +1,14 @@
-"""Measures how many engines coordinators keep busy: simulated engines under the real coordinators, router, journals and environment.
+"""Measures how many engines coordinators keep busy: simulated engines under the real coordinators, router, journals and
+environment.
 
 *Ideal* is what the engines alone would allow (``tests.tools.bench.simulated``)::
 
-    ideal expansions/s = min(trees in flight, engines x slots / width) / mean latency,   mean latency = median x exp(sigma^2 / 2)
+    ideal expansions/s = min(trees in flight, engines x slots / width) / mean latency,
+    mean latency = median x exp(sigma^2 / 2)
 
-Up to `SHARED` engines share a process, each with a handle of its own, because hundreds of processes do not fit on a small machine. What is
-left out: the engines' own work, a network between machines, and the training. Nothing here asserts a time: other work on the machine
-counts in ``machine``.
+Up to `SHARED` engines share a process, each with a handle of its own, because hundreds of processes do not fit on a
+small machine. What is left out: the engines' own work, a network between machines, and the training. Nothing here
+asserts a time: other work on the machine counts in ``machine``.
 """
 
 from __future__ import annotations
@@ -54,12 +56,15 @@ from tests.tools.bench.simulated import SHARED, Load, OneOf, SimulatedEngine, Si
 
 #: Seconds between two looks of the event loop at its clock.
 _TICK_S = 0.02
-#: Simulations of a tree and their depth: trees of some 25 expansions, so that trees also end and start while it is measured.
+#: Simulations of a tree and their depth: trees of some 25 expansions, so that trees also end and start while it is
+#: measured.
 _SEARCH = UCTConfig(iterations=4, max_depth=6, enough_good=0)
 _START_TIMEOUT_S = 180.0
 
 
-def measure(numbers: Sequence[int], load: Load, reporter: Reporter, folder: Path | None = None, profile: Path | None = None) -> list[Point]:
+def measure(
+    numbers: Sequence[int], load: Load, reporter: Reporter, folder: Path | None = None, profile: Path | None = None
+) -> list[Point]:
     """Measures each number of engines by itself, and ends everything that it started.
 
     Args:
@@ -71,7 +76,9 @@ def measure(numbers: Sequence[int], load: Load, reporter: Reporter, folder: Path
         AgentrError: Ray, an environment server or the coordinator failed.
     """
     if not numbers or min(numbers) < 1:
-        raise ConfigError(f"{list(numbers)} engines cannot be measured", hint="Give numbers of at least 1, such as --engines 1,8,32.")
+        raise ConfigError(
+            f"{list(numbers)} engines cannot be measured", hint="Give numbers of at least 1, such as --engines 1,8,32."
+        )
     with ending_cleanly(), ray_of_ones_own(reporter) as ray:
         return [_measure(ray, engines, load, reporter, folder, profile) for engines in numbers]
 
@@ -79,10 +86,16 @@ def measure(numbers: Sequence[int], load: Load, reporter: Reporter, folder: Path
 def _measure(ray: Any, engines: int, load: Load, reporter: Reporter, disk: Path | None, profile: Path | None) -> Point:
     title = f"{engines} engine{'s' if engines > 1 else ''}"
     with ExitStack() as stack, reporter.task(title) as update:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=disk, ignore_cleanup_errors=True)))
+        folder = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=disk, ignore_cleanup_errors=True)
+            )
+        )
         config = _config(engines, load)
         update(0, load.seconds, "starting")
-        servers = asyncio.run(EnvServers.start(config.env, str(folder), options=Places.of(config).options(Role.environment)))
+        servers = asyncio.run(
+            EnvServers.start(config.env, str(folder), options=Places.of(config).options(Role.environment))
+        )
         stack.callback(lambda: asyncio.run(servers.stop()))
         actors, handles = _start_engines(ray, config, engines, load)
         for actor in actors:
@@ -112,7 +125,10 @@ def _measure(ray: Any, engines: int, load: Load, reporter: Reporter, disk: Path 
         )
         GrowingForest(job.folder)  # a driver takes the stage over before coordinators join it
         parts = job.divided(load.coordinators)
-        running = [coordinator.run.remote(part, WEIGHTS, handles) for coordinator, part in zip(coordinators, parts, strict=True)]
+        running = [
+            coordinator.run.remote(part, WEIGHTS, handles)
+            for coordinator, part in zip(coordinators, parts, strict=True)
+        ]
         _warm_up(call, coordinators, running, trees, load, update)
         if profile is not None:
             call(coordinators[0].profile, True)
@@ -143,7 +159,8 @@ def _measure(ray: Any, engines: int, load: Load, reporter: Reporter, disk: Path 
 
 
 class MeasuredCoordinator(Coordinator):
-    """The coordinator, with a look at its own event loop. Engines that are given by their numbers are made in its own process."""
+    """The coordinator, with a look at its own event loop. Engines that are given by their numbers are made in its own
+    process."""
 
     def __init__(self, load: Load, profile: Path | None, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -288,7 +305,10 @@ def _start_engines(ray: Any, config: Config, engines: int, load: Load) -> tuple[
     actors, handles = [], []
     for first in range(0, engines, SHARED):
         numbers = range(first, min(first + SHARED, engines))
-        how = Places.of(config).options(Role.engine) | {"max_restarts": 0, "max_concurrency": len(numbers) * load.calls + 8}
+        how = Places.of(config).options(Role.engine) | {
+            "max_restarts": 0,
+            "max_concurrency": len(numbers) * load.calls + 8,
+        }
         actor = ray.remote(SimulatedEngines).options(**how).remote(load, numbers)
         actors.append(actor)
         handles += [OneOf(actor, number) for number in numbers]
@@ -296,7 +316,8 @@ def _start_engines(ray: Any, config: Config, engines: int, load: Load) -> tuple[
 
 
 def _tasks(known: Sequence[Task], engines: int, load: Load) -> list[Task]:
-    """Returns tasks enough for the window and the time before it: goals of the training split, with any number of seeds."""
+    """Returns tasks enough for the window and the time before it: goals of the training split, with any number of
+    seeds."""
     # A tree takes at least one simulation down to its deepest turn.
     fastest = min(load.ideal(engines), 2_000.0) * (load.seconds + load.warm_s + 30.0) / (_SEARCH.max_depth + 1)
     goals = sorted({task.id.partition("@")[0] for task in known})
@@ -309,7 +330,9 @@ def _tasks(known: Sequence[Task], engines: int, load: Load) -> list[Task]:
     return made
 
 
-def _warm_up(call: Caller, coordinators: Sequence[Any], running: Sequence[Any], trees: int, load: Load, update: Update) -> None:
+def _warm_up(
+    call: Caller, coordinators: Sequence[Any], running: Sequence[Any], trees: int, load: Load, update: Update
+) -> None:
     """Waits until nearly all trees have begun, and then for two latencies more."""
     deadline = time.monotonic() + load.warm_s
     while time.monotonic() < deadline:

@@ -13,8 +13,8 @@ from tests.tools.bench.simulated import SHARED, Load
 BUSY = 0.85
 #: Share of the ideal from which on the engines are what limits.
 NEAR_IDEAL = 0.9
-#: Median lag of the event loop, as a share of the mean latency, from which on the coordinator is late wherever its time goes: on a full
-#: machine it may wait for a core without taking one.
+#: Median lag of the event loop, as a share of the mean latency, from which on the coordinator is late wherever its time
+#: goes: on a full machine it may wait for a core without taking one.
 LATE = 0.05
 
 
@@ -27,7 +27,8 @@ class Point:
         trees, growing: Trees that were to be in flight, and that were when the window began.
         prompt_tokens: Mean length of a prompt.
         per_s, ideal, share: Expansions a second, those that the engines alone would allow, and the one over the other.
-        coordinator_ms, environment_ms, engines_ms: Milliseconds of CPU for an expansion, over all processes of that kind.
+        coordinator_ms, environment_ms, engines_ms: Milliseconds of CPU for an expansion, over all processes of that
+            kind.
         loop_ms: Those of the coordinator that its event loop's thread took; the rest are Ray's threads.
         coordinator_core, environment_core, engines_core: Share of a core that the busiest process of that kind took.
         machine: Share of all cores of this machine that was busy, other work included.
@@ -69,7 +70,9 @@ class Point:
     limit: str
 
 
-def limit(share: float, *, coordinator: float, late: float, environment: float, engines: float, machine: float, growing: float) -> str:
+def limit(
+    share: float, *, coordinator: float, late: float, environment: float, engines: float, machine: float, growing: float
+) -> str:
     """Says what saturates first.
 
     Args:
@@ -110,13 +113,27 @@ def table(load: Load, points: Sequence[Point]) -> Any:
 
     where = "in the coordinator's process" if load.in_process else f"up to {SHARED} in a process"
     who = f"{load.coordinators} coordinators" if load.coordinators > 1 else "One coordinator"
-    title = f"{who}, simulated engines, {where}: latency {load.latency_s:g} s (sigma {load.sigma:g}), turns of {load.tokens} tokens"
+    title = (
+        f"{who}, simulated engines, {where}: latency {load.latency_s:g} s (sigma {load.sigma:g}), turns of "
+        f"{load.tokens} tokens"
+    )
     caption = (
-        f"ideal = min(trees, engines x {load.slots} slots / {load.width} sequences a call) / mean latency of {load.mean_s:.3g} s. "
-        f"{os.cpu_count()} cores; 'machine' is how busy they were, other work included."
+        f"ideal = min(trees, engines x {load.slots} slots / {load.width} sequences a call) / mean latency of "
+        f"{load.mean_s:.3g} s. {os.cpu_count()} cores; 'machine' is how busy they were, other work included."
     )
     shown = Table(title=title, caption=caption, caption_justify="left")
-    columns = ("engines", "env servers", "trees", "exp/s", "ideal", "share", "coord. ms/exp", "of it loop", "env", "engines")
+    columns = (
+        "engines",
+        "env servers",
+        "trees",
+        "exp/s",
+        "ideal",
+        "share",
+        "coord. ms/exp",
+        "of it loop",
+        "env",
+        "engines",
+    )
     for name in (*columns, "coord. core", "env core", "machine", "lag p50 ms", "p99", "MB", "retried"):
         shown.add_column(name, justify="right")
     shown.add_column("limit")

@@ -1,7 +1,7 @@
 """Simulated engines: they wait instead of computing.
 
-An engine answers ``slots / width`` calls at a time (``width`` sequences each), each after one draw of a lognormal latency, with turns whose
-action the environment carries out.
+An engine answers ``slots / width`` calls at a time (``width`` sequences each), each after one draw of a lognormal
+latency, with turns whose action the environment carries out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Load:
         width: Sequences of a call.
         tokens: Length of a turn.
         trees: Trees in flight; 0 means as many as the engines can answer at the same time.
-        servers: Environment servers; 0 means one for each 8 engines, at most 4, or as many as hold the sessions of all trees.
+        servers: Environment servers; 0 means one for each 8 engines, at most 4, or as many as hold the sessions of all
+            trees.
         coordinators: Processes that share the trees.
         in_process: The engines are in the coordinator's process: no Ray call to an engine.
         seconds: Length of the measured window, for each number of engines.
@@ -60,7 +61,9 @@ class Load:
 
     def __post_init__(self) -> None:
         if self.slots < self.width:
-            raise ConfigError(f"{self.slots} slots have no room for a call of {self.width} sequences", hint="Give --slots >= --width.")
+            raise ConfigError(
+                f"{self.slots} slots have no room for a call of {self.width} sequences", hint="Give --slots >= --width."
+            )
         if self.latency_s <= 0 or self.sigma < 0 or self.seconds <= 0:
             raise ConfigError("a latency and a duration above 0, and a sigma that is not negative, are needed")
 

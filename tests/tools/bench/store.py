@@ -1,4 +1,5 @@
-"""Measures the run directory: sealing, listing, reading one tree, building and exporting, in seconds, memory and bytes a tree.
+"""Measures the run directory: sealing, listing, reading one tree, building and exporting, in seconds, memory and bytes
+a tree.
 
 Each step runs in a process of its own, so that its peak of memory is its own.
 """
@@ -58,7 +59,10 @@ def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str]
     """
     grown = folder / "grown"
     made = alone(_grow, grown, trees, nodes, seed)
-    say(f"{trees:,} trees of {nodes} nodes made: {1000 * made.seconds / trees:.2f} ms each, {made.size / trees:,.0f} bytes each")
+    say(
+        f"{trees:,} trees of {nodes} nodes made: {1000 * made.seconds / trees:.2f} ms each, {made.size / trees:,.0f} "
+        "bytes each"
+    )
     result: dict[str, Any] = {"trees": trees, "nodes": nodes, "seed": seed, "grow": asdict(made)}
     for name in STEPS:
         found = alone(_STEPS[name], grown, trees)
@@ -100,7 +104,11 @@ def made_up(number: int, nodes: int, seed: int) -> Tree:
     chance = random.Random(f"{seed}/{number}")
     task = Task("made-up", f"task {number}", "train", {"depth": number % 4})
     tree = Tree.start(
-        task, (Message("user", f"Do task {number}. " * 10),), tuple(chance.choices(range(32_000), k=120)), number, "rounds/00/train"
+        task,
+        (Message("user", f"Do task {number}. " * 10),),
+        tuple(chance.choices(range(32_000), k=120)),
+        number,
+        "rounds/00/train",
     )
     while len(tree.nodes) < nodes:
         parent = max(0, len(tree.nodes) - chance.choice((1, 1, 1, 2, 5)))
@@ -117,7 +125,11 @@ def made_up(number: int, nodes: int, seed: int) -> Tree:
 
 
 def _turn(chance: random.Random, good: bool, ended: bool) -> Child:
-    words = " ".join(chance.choices(("take", "the", "key", "open", "door", "look", "around", "craft", "planks", "using", "logs"), k=14))
+    words = " ".join(
+        chance.choices(
+            ("take", "the", "key", "open", "door", "look", "around", "craft", "planks", "using", "logs"), k=14
+        )
+    )
     return Child(
         text=f"Thought: {words}\nAction: {words[:20]}",
         token_ids=tuple(chance.choices(range(32_000), k=20)),
@@ -148,7 +160,11 @@ def _seal(folder: Path, trees: int) -> int:
 
 
 def _list(folder: Path, trees: int) -> int:
-    table = Forest(folder).summary(["key", "turns", "best", "successes"]).sort_by([("successes", "descending"), ("turns", "ascending")])
+    table = (
+        Forest(folder)
+        .summary(["key", "turns", "best", "successes"])
+        .sort_by([("successes", "descending"), ("turns", "ascending")])
+    )
     assert table.num_rows == trees
     return 0
 

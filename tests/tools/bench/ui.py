@@ -1,6 +1,8 @@
-"""Measures the pages on large runs, as work: trees decoded, bytes of answers, peak of memory. Seconds are told beside them.
+"""Measures the pages on large runs, as work: trees decoded, bytes of answers, peak of memory.
+Seconds are told beside them.
 
-Two stages of a made-up run are asked for what the pages ask: one with very many trees, one with a large, a deep and a wordy one.
+Two stages of a made-up run are asked for what the pages ask: one with very many trees, one with a large, a deep and a
+wordy one.
 """
 
 from __future__ import annotations
@@ -75,7 +77,12 @@ def measure(folder: Path, trees: int, turns: int, seed: int, say: Callable[[str]
         ),
         ("its last page", "forest", {"stage": MANY, "offset": trees - 50}, (100_000, 300, 0)),
         ("one of its trees", "tree", {"stage": MANY, "key": _key(trees // 2)}, (100_000, 300, 1)),
-        (f"topology of a tree of {turns:,} turns", "tree", {"stage": LARGE, "key": "large"}, (max(1_000_000, 100 * turns), 400, 1)),
+        (
+            f"topology of a tree of {turns:,} turns",
+            "tree",
+            {"stage": LARGE, "key": "large"},
+            (max(1_000_000, 100 * turns), 400, 1),
+        ),
         ("200 of its turns", "turns", {"stage": LARGE, "key": "large", "nodes": range(1, 201)}, (1_000_000, 400, 1)),
         (f"topology of a tree {DEEP:,} deep", "tree", {"stage": LARGE, "key": "deep"}, (400_000, 400, 1)),
         (f"a turn of {WORDS:,} characters", "turns", {"stage": LARGE, "key": "wordy", "nodes": [1]}, (100_000, 400, 1)),
@@ -96,7 +103,9 @@ def check(found: list[Asked]) -> None:
         RunError: An answer is larger than it may be, or needed more.
     """
     if over := [asked for asked in found if not asked.kept]:
-        told = "; ".join(f"{a.what}: {a.size:,} bytes, {a.peak_mb:.0f} MB, {a.decoded} trees of {a.limit}" for a in over)
+        told = "; ".join(
+            f"{a.what}: {a.size:,} bytes, {a.peak_mb:.0f} MB, {a.decoded} trees of {a.limit}" for a in over
+        )
         raise RunError(f"{len(over)} answers of the pages need more than they may: {told}")
 
 

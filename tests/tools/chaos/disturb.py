@@ -1,4 +1,5 @@
-"""Hits a run, one fault after the other, and measures how long it takes until that is noticed and until there is new work."""
+"""Hits a run, one fault after the other, and measures how long it takes until that is noticed and until there is new
+work."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Outcome:
         at: When, in seconds since 1970.
         noticed_s: Seconds until the first sign of it; None if there was none before there was new work.
         sign: What that was.
-        recovered_s: Seconds until the part was there again and a unit was finished after that; None if that did not come.
+        recovered_s: Seconds until the part was there again and a unit was finished after that; None if that did not
+            come.
         ended: How the driver ended because of it, if it did; it was started again.
         lost, twice: Units of the stage, compared with the undisturbed run.
         result: In a word or two, once the runs were compared.
@@ -54,7 +56,9 @@ class Disturber:
         say: Is told of each fault.
     """
 
-    def __init__(self, driver: Driver, progress: Progress, *, freeze_s: float, patience_s: float, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, driver: Driver, progress: Progress, *, freeze_s: float, patience_s: float, say: Callable[[str], None]
+    ) -> None:
         self.driver = driver
         self.progress = progress
         self.freeze_s = freeze_s
@@ -105,8 +109,14 @@ class Disturber:
             outcome.hit, outcome.at = f"{target.name or fault.part} {hit}", time.time()
         self.say(f"{place}: {fault}: {outcome.hit}")
         self._follow(fault, target, before, outcome)
-        recovered = f"recovered after {outcome.recovered_s:.1f} s" if outcome.recovered_s is not None else "did not recover"
-        noticed = f"noticed after {outcome.noticed_s:.1f} s ({outcome.sign})" if outcome.noticed_s is not None else "not noticed"
+        recovered = (
+            f"recovered after {outcome.recovered_s:.1f} s" if outcome.recovered_s is not None else "did not recover"
+        )
+        noticed = (
+            f"noticed after {outcome.noticed_s:.1f} s ({outcome.sign})"
+            if outcome.noticed_s is not None
+            else "not noticed"
+        )
         self.say(f"    {noticed}, {recovered}")
         return outcome
 
@@ -159,7 +169,9 @@ class Disturber:
     def _look(self, fault: Fault, target: Process | None, before: _Before) -> tuple[str, bool]:
         """Returns the first sign that the fault was noticed, and whether the part is there again."""
         if len(self.driver.ended) > before.ended:
-            return f"the driver ended ({self.driver.ended[-1]})"[:100], self._find(fault.part) is not None or fault.part is Part.driver
+            return f"the driver ended ({self.driver.ended[-1]})"[:100], self._find(
+                fault.part
+            ) is not None or fault.part is Part.driver
         if target is None:
             taken = self.progress.owner() not in ("", before.owner)
             return ("the lease was taken over" if taken else ""), taken
@@ -170,11 +182,19 @@ class Disturber:
             status = status_of(target.name)
             if status is None:
                 return said or "the supervisor does not answer", False
-            trouble = "" if status.state == "up" and status.pid == before.victim else f"server {status.state}: {status.error}"[:60]
+            trouble = (
+                ""
+                if status.state == "up" and status.pid == before.victim
+                else f"server {status.state}: {status.error}"[:60]
+            )
             return trouble or said, status.state == "up" and (status.pid != before.victim or fault.how is How.freeze)
         if same is None or not same.alive or same.pid != target.pid:
             trouble = f"Ray: {same.state if same is not None and not same.alive else 'started again'}"
-            others = [process for process in now.values() if process.part is target.part and process.alive and process.pid != target.pid]
+            others = [
+                process
+                for process in now.values()
+                if process.part is target.part and process.alive and process.pid != target.pid
+            ]
             return trouble, bool(others)
         return said, fault.how is How.freeze
 

@@ -47,7 +47,9 @@ class Driver:
         self.left -= 1
         self._job = ""
         with self.log.open("ab") as file:
-            self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=self._environment)
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=self._environment
+            )
 
     @property
     def pid(self) -> int:

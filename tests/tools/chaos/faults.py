@@ -96,7 +96,8 @@ def faults(config: Config) -> list[Fault]:
 
 
 def choose(config: Config, patterns: Sequence[str]) -> list[Fault]:
-    """Returns the faults that patterns such as ``collect:*``, ``*:driver`` or ``train:worker:freeze`` name; without any, all deaths.
+    """Returns the faults that patterns such as ``collect:*``, ``*:driver`` or ``train:worker:freeze`` name; without
+    any, all deaths.
 
     Raises:
         ConfigError: A pattern names none; says which there are.
@@ -106,9 +107,15 @@ def choose(config: Config, patterns: Sequence[str]) -> list[Fault]:
         return [fault for fault in there if fault.how is How.kill]
     chosen: list[Fault] = []
     for pattern in patterns:
-        named = [fault for fault in there if fnmatchcase(str(fault), pattern) and (fault.how is How.kill or pattern.count(":") == 2)]
+        named = [
+            fault
+            for fault in there
+            if fnmatchcase(str(fault), pattern) and (fault.how is How.kill or pattern.count(":") == 2)
+        ]
         if not named:
-            raise ConfigError(f"no fault of this configuration is called {pattern!r}", hint=f"There are {', '.join(map(str, there))}.")
+            raise ConfigError(
+                f"no fault of this configuration is called {pattern!r}", hint=f"There are {', '.join(map(str, there))}."
+            )
         chosen += named
     return [fault for fault in there if fault in chosen]
 
@@ -128,7 +135,8 @@ class Strike:
 
 
 def schedule(chosen: Sequence[Fault], sizes: Mapping[str, tuple[int, int]]) -> list[Strike]:
-    """Spreads the faults of each stage evenly over its units; the first comes as soon as the stage runs, which may last a second only.
+    """Spreads the faults of each stage evenly over its units; the first comes as soon as the stage runs, which may last
+    a second only.
 
     Where several rounds have the stage, it is the first of those with the most units.
 
@@ -138,7 +146,9 @@ def schedule(chosen: Sequence[Fault], sizes: Mapping[str, tuple[int, int]]) -> l
     found = []
     for place in sizes:
         name = place.rpartition("/")[2]
-        largest = max((other for other in sizes if other.rpartition("/")[2] == name), key=lambda other: max(sizes[other]))
+        largest = max(
+            (other for other in sizes if other.rpartition("/")[2] == name), key=lambda other: max(sizes[other])
+        )
         here = [fault for fault in chosen if fault.stage == name]
         if place == largest:
             found += [Strike(fault, place, max(sizes[place]) * i // len(here)) for i, fault in enumerate(here)]

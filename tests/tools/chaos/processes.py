@@ -1,4 +1,5 @@
-"""The processes of a run on a cluster: found by the actors of its driver's job, signalled and measured by an actor on their node.
+"""The processes of a run on a cluster: found by the actors of its driver's job, signalled and measured by an actor on
+their node.
 
 Only actors of that one job are ever touched, and a process only if it is still Ray's.
 """
@@ -17,7 +18,8 @@ from agentr.cluster.nodes import on_node, own_address
 from agentr.cluster.roles import Role, role_of
 from tests.tools.chaos.faults import Part
 
-#: Seconds within which an actor that signals or measures must answer; its process is started at the first call to a node.
+#: Seconds within which an actor that signals or measures must answer; its process is started at the first call to a
+#: node.
 ANSWER_S = 60.0
 #: Which part an actor is, by its role or its class.
 _ROLES = {Role.engine: Part.engine, Role.environment: Part.supervisor, Role.coordinator: Part.coordinator}
@@ -50,7 +52,10 @@ class Process:
 def job_of(driver: int) -> str:
     """Returns the id of the Ray job of a driver on this node, by its process; empty if it has not joined."""
     here = own_address()
-    return next((job["JobID"] for job in ray_private.jobs() if job["DriverPid"] == driver and job["DriverIPAddress"] == here), "")
+    return next(
+        (job["JobID"] for job in ray_private.jobs() if job["DriverPid"] == driver and job["DriverIPAddress"] == here),
+        "",
+    )
 
 
 def actors(job: str) -> Iterator[Process]:
@@ -61,7 +66,9 @@ def actors(job: str) -> Iterator[Process]:
         role = role_of(entry["Name"])
         part = _ROLES[role] if role is not None else _CLASSES.get(entry["ActorClassName"].rpartition(".")[2])
         if part is not None:
-            yield Process(part, entry["ActorID"], entry["Pid"], entry["Address"]["NodeID"], entry["Name"], entry["State"])
+            yield Process(
+                part, entry["ActorID"], entry["Pid"], entry["Address"]["NodeID"], entry["Name"], entry["State"]
+            )
 
 
 def status_of(supervisor: str) -> Any:
@@ -104,7 +111,8 @@ class Hand:
     """Signals and measures processes on its node."""
 
     def signal(self, pid: int, number: int, server: bool) -> int:
-        """Signals an actor's process, or the environment server below it, and returns which one; 0 if there is none any more."""
+        """Signals an actor's process, or the environment server below it, and returns which one; 0 if there is none any
+        more."""
         if not _is_rays(pid):
             return 0
         found = self.server(pid) if server else pid
@@ -119,7 +127,10 @@ class Hand:
 
     def server(self, supervisor: int) -> int:
         """Returns the process of a supervisor's server; 0 if there is none."""
-        return next((pid for pid in _children(supervisor) if "env_servers" in _command(pid) and _state(pid) not in ("Z", "X")), 0)
+        return next(
+            (pid for pid in _children(supervisor) if "env_servers" in _command(pid) and _state(pid) not in ("Z", "X")),
+            0,
+        )
 
     def measure(self, pids: Sequence[int]) -> dict[int, tuple[float, int]]:
         """Returns MiB of memory and open file handles of processes, those left out that are gone."""

@@ -40,10 +40,13 @@ class Progress:
         folder = self.root / place
         work = working(folder) or folder
         lines = read_lines(work / "metrics.jsonl") if (work / "metrics.jsonl").exists() else []
-        return sum(self._trees(path) for path in (folder, *folder.glob("[0-9]*"))), max((line["step"] for line in lines), default=0)
+        return sum(self._trees(path) for path in (folder, *folder.glob("[0-9]*"))), max(
+            (line["step"] for line in lines), default=0
+        )
 
     def units(self, part: Part) -> int:
-        """Returns how many units the run has finished of those that a part works on: trees, optimiser steps, or both, and stages.
+        """Returns how many units the run has finished of those that a part works on: trees, optimiser steps, or both,
+        and stages.
 
         It is less than before while a step is done again.
         """
@@ -58,9 +61,12 @@ class Progress:
         return sum(record.sealed for record in read_index(self.root).stages.values())
 
     def said(self) -> str:
-        """Returns what the run says of trouble: events that are none of the usual course, who died, what is retried or waited for."""
+        """Returns what the run says of trouble: events that are none of the usual course, who died, what is retried or
+        waited for."""
         events = read_lines(self._layout.events) if self._layout.events.exists() else []
-        parts = [event["event"] for event in events if event["event"] in ("stands_still", "stage_stopped", "node_drains")]
+        parts = [
+            event["event"] for event in events if event["event"] in ("stands_still", "stage_stopped", "node_drains")
+        ]
         log = self._layout.driver_log
         if log.exists():
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -69,7 +75,11 @@ class Progress:
             details = json.loads(self._layout.now.read_text(encoding="utf-8"))["details"]
         except (OSError, ValueError, KeyError):
             details = ""
-        parts += [part.strip() for part in details.replace("; ", ", ").split(", ") if part.strip().startswith(("retried", "waiting for"))]
+        parts += [
+            part.strip()
+            for part in details.replace("; ", ", ").split(", ")
+            if part.strip().startswith(("retried", "waiting for"))
+        ]
         return "; ".join(parts)
 
     def _trees(self, folder: Path) -> int:

@@ -54,10 +54,17 @@ class Report:
 
     def words(self) -> list[str]:
         """Returns what there is to say besides the table."""
-        bad = [f"{run}: {difference}" for run, found in self.differences.items() for difference in found if not difference.same]
+        bad = [
+            f"{run}: {difference}"
+            for run, found in self.differences.items()
+            for difference in found
+            if not difference.same
+        ]
         how = "token for token" if self.contents else "by their keys"
         runs = f"{len(self.differences)} disturbed run{'s' * (len(self.differences) != 1)}"
-        head = f"{self.units} units, compared {how} in {runs}: " + ("none lost, none twice, none another" if not bad else "not the same")
+        head = f"{self.units} units, compared {how} in {runs}: " + (
+            "none lost, none twice, none another" if not bad else "not the same"
+        )
         never = [f"{outcome.fault} never hit: the stage was over before" for outcome in self.missed]
         ended = [f"the driver ended by itself, and was started again: {how}" for how in self.ended]
         return [head, *bad, *ended, *never]
@@ -83,12 +90,24 @@ def judge(outcomes: list[Outcome], differences: list[Difference]) -> None:
 def table(report: Report) -> Table:
     """Returns a row for each fault."""
     shown = Table(
-        "stage", "what", "noticed, s", "by", "recovered, s", "lost", "twice", "result", title=f"Faults, compared with {report.undisturbed}"
+        "stage",
+        "what",
+        "noticed, s",
+        "by",
+        "recovered, s",
+        "lost",
+        "twice",
+        "result",
+        title=f"Faults, compared with {report.undisturbed}",
     )
     for outcome in report.outcomes:
-        noticed, recovered = (f"{value:.1f}" if value is not None else "-" for value in (outcome.noticed_s, outcome.recovered_s))
+        noticed, recovered = (
+            f"{value:.1f}" if value is not None else "-" for value in (outcome.noticed_s, outcome.recovered_s)
+        )
         what = outcome.fault.partition(":")[2]
-        shown.add_row(outcome.stage, what, noticed, outcome.sign, recovered, str(outcome.lost), str(outcome.twice), outcome.result)
+        shown.add_row(
+            outcome.stage, what, noticed, outcome.sign, recovered, str(outcome.lost), str(outcome.twice), outcome.result
+        )
     return shown
 
 

@@ -1,7 +1,8 @@
 """The driver of a soak: one process that runs the same configuration again and again on the same engines and servers.
 
-``python -m tests.tools.chaos.rerun CONFIG PARENT UNTIL [KEY=VALUE]...``: runs are ``PARENT/soak-0001`` and so on, until the time
-``UNTIL``; what was begun is finished. Started again after its death, it continues the run that is not finished.
+``python -m tests.tools.chaos.rerun CONFIG PARENT UNTIL [KEY=VALUE]...``: runs are ``PARENT/soak-0001`` and so on, until
+the time ``UNTIL``; what was begun is finished. Started again after its death, it continues the run that is not
+finished.
 """
 
 from __future__ import annotations

@@ -65,15 +65,17 @@ def parent_of(config: Config) -> Path:
     """
     parent = Path(config.run.dir or f"runs/{config.run.name}-chaos").resolve()
     if Layout(parent).manifest.exists():
-        raise ConfigError(f"{parent} holds a run", hint="Give another run.dir: the folder that the runs of the test will be in.")
+        raise ConfigError(
+            f"{parent} holds a run", hint="Give another run.dir: the folder that the runs of the test will be in."
+        )
     return parent
 
 
 def disturb(plan: Plan, chosen: Sequence[Fault], reporter: Reporter, *, freeze_s: float, patience_s: float) -> Report:
     """Runs a configuration undisturbed, then disturbed by faults, and compares the two.
 
-    An undisturbed run that is there already is continued or taken as it is. What was missed in a disturbed run, because its stage was over
-    before, is tried in another one, as long as that hits more.
+    An undisturbed run that is there already is continued or taken as it is. What was missed in a disturbed run, because
+    its stage was over before, is tried in another one, as long as that hits more.
 
     Raises:
         AgentrError: A run could not be finished.
@@ -89,14 +91,18 @@ def disturb(plan: Plan, chosen: Sequence[Fault], reporter: Reporter, *, freeze_s
             reporter.say(f"disturbed: {root} (log: {driver.log})")
             try:
                 driver.start()
-                disturber = Disturber(driver, Progress(root), freeze_s=freeze_s, patience_s=patience_s, say=reporter.say)
+                disturber = Disturber(
+                    driver, Progress(root), freeze_s=freeze_s, patience_s=patience_s, say=reporter.say
+                )
                 outcomes = disturber.run(schedule(left, sizes(reference)))
                 driver.wait()
             finally:
                 driver.end()
             report.add(root, outcomes, compare(reference, root, contents=contents), driver.ended)
             write(report, plan.parent / REPORT)
-            missed = [fault for fault in left if str(fault) not in {outcome.fault for outcome in outcomes if outcome.hit}]
+            missed = [
+                fault for fault in left if str(fault) not in {outcome.fault for outcome in outcomes if outcome.hit}
+            ]
             if len(missed) == len(left):
                 break
             left = missed

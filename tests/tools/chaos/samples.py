@@ -20,8 +20,8 @@ from tests.tools.chaos.processes import Hands, actors, status_of
 class Sampler:
     """Measures the processes of a driver's run every few seconds, in a thread of its own, and appends each to a file.
 
-    A line has the seconds since the start, the run that is worked on, the part, the process as ``life``, its memory in MiB, its handles,
-    and of an environment server the open sessions.
+    A line has the seconds since the start, the run that is worked on, the part, the process as ``life``, its memory in
+    MiB, its handles, and of an environment server the open sessions.
 
     Args:
         run: Says the name of the run that is worked on.
@@ -46,7 +46,8 @@ class Sampler:
         from ray.exceptions import RayError
 
         while not self._end.wait(self._every_s):
-            with suppress(RayError, OSError, ValueError):  # a part died while it was asked, or the driver between two lives
+            # a part died while it was asked, or the driver between two lives
+            with suppress(RayError, OSError, ValueError):
                 self._measure()
 
     def _measure(self) -> None:
@@ -69,7 +70,12 @@ class Sampler:
         when: dict[str, Any] = {"t": round(time.time() - self._started, 1), "run": self._run_now()}
         for node, parts in there.items():
             for pid, (mib, handles) in self._hands.ask(node, "measure", list(parts)).items():
-                line = when | {"part": parts[pid], "life": f"{node[:8]}/{pid}", "mib": round(mib, 2), "handles": handles}
+                line = when | {
+                    "part": parts[pid],
+                    "life": f"{node[:8]}/{pid}",
+                    "mib": round(mib, 2),
+                    "handles": handles,
+                }
                 append_line(self._path, line | ({"sessions": sessions[pid]} if pid in sessions else {}))
 
 

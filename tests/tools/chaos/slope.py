@@ -1,9 +1,9 @@
 """Judges whether a quantity stays flat: by a fitted slope with its confidence interval.
 
-Processes come and go, so each has a level of its own, and what is fitted is the slope that they have in common: least squares with an
-intercept for each process (the within estimator). A run is not alike in its stages, so what is fitted is one value for each run that a
-process lived through from its start to its end: the least, which is what it holds when the run needs nothing more. The first third of
-them is its warming up, in which caches fill, and left out.
+Processes come and go, so each has a level of its own, and what is fitted is the slope that they have in common: least
+squares with an intercept for each process (the within estimator). A run is not alike in its stages, so what is fitted
+is one value for each run that a process lived through from its start to its end: the least, which is what it holds when
+the run needs nothing more. The first third of them is its warming up, in which caches fill, and left out.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def fit(samples: Iterable[Sample], *, least: float) -> Slope:
 
 
 def _whole_runs(life: list[Sample]) -> list[tuple[float, float]]:
-    """Returns the mean time and the least value of each run that is neither the first nor the last that a process was seen in."""
+    """Returns the mean time and the least value of each run that is neither the first nor the last that a process was
+    seen in."""
     runs: dict[str, list[Sample]] = defaultdict(list)
     for sample in life:
         runs[sample.run].append(sample)
@@ -127,7 +128,8 @@ def _whole_runs(life: list[Sample]) -> list[tuple[float, float]]:
 
 
 def _t(free: int) -> float:
-    """Returns the 97.5 % quantile of Student's t (Cornish and Fisher's expansion; within 1 % from 4 degrees of freedom on)."""
+    """Returns the 97.5 % quantile of Student's t (Cornish and Fisher's expansion; within 1 % from 4 degrees of freedom
+    on)."""
     if free <= 3:
         return (12.71, 4.30, 3.18)[free - 1]
     z = 1.959964

@@ -1,4 +1,5 @@
-"""``python -m tests.tools.chaos --hours``: the same run again and again on the same engines and servers, with random faults."""
+"""``python -m tests.tools.chaos --hours``: the same run again and again on the same engines and servers, with random
+faults."""
 
 from __future__ import annotations
 
@@ -54,9 +55,18 @@ class _Latest(Progress):
 
 
 def soak(
-    plan: Plan, chosen: Sequence[Fault], reporter: Reporter, *, hours: float, seed: int, every_s: float, freeze_s: float, patience_s: float
+    plan: Plan,
+    chosen: Sequence[Fault],
+    reporter: Reporter,
+    *,
+    hours: float,
+    seed: int,
+    every_s: float,
+    freeze_s: float,
+    patience_s: float,
 ) -> list[str]:
-    """Soaks a configuration, shows what was measured, and returns what went wrong: runs that differ, quantities that grow.
+    """Soaks a configuration, shows what was measured, and returns what went wrong: runs that differ, quantities that
+    grow.
 
     Runs that are equal to the undisturbed one are deleted, but for the last.
 
@@ -72,7 +82,15 @@ def soak(
         reference = undisturbed(plan, address, reporter)
         until = time.time() + hours * 3600
         most = 10 + int(hours * 3600 / every_s * 4)
-        command = ["-m", "tests.tools.chaos.rerun", str(plan.file), str(plan.parent), str(until), *plan.overrides, *plan.budgets(most)]
+        command = [
+            "-m",
+            "tests.tools.chaos.rerun",
+            str(plan.file),
+            str(plan.parent),
+            str(until),
+            *plan.overrides,
+            *plan.budgets(most),
+        ]
         driver = Driver(command, address, plan.parent / "soak.log", most)
         progress = _Latest(plan.parent)
         sampler = Sampler(driver, plan.parent / SAMPLES, min(5.0, hours * 3600 / 60), lambda: latest(plan.parent))
@@ -100,7 +118,9 @@ def soak(
     write_json(plan.parent / SOAK, _as_data(different, outcomes, slopes, driver.ended, hours, seed))
     late = [f"{outcome.stage}: {outcome.fault} did not recover" for outcome in outcomes if outcome.recovered_s is None]
     bad = [f"{name}: {'; '.join(problems)}" for name, problems in different.items() if problems]
-    grown = [f"{part}'s {what} grow: {slope}" for (part, what), slope in slopes.items() if slope.verdict is Verdict.grows]
+    grown = [
+        f"{part}'s {what} grow: {slope}" for (part, what), slope in slopes.items() if slope.verdict is Verdict.grows
+    ]
     return [*bad, *late, *grown]
 
 
@@ -124,10 +144,14 @@ def _compared(
     for root in there if all_ else there[:-1]:
         if root.name in known:
             continue
-        found[root.name] = [str(difference) for difference in compare(reference, root, contents=contents) if not difference.same]
+        found[root.name] = [
+            str(difference) for difference in compare(reference, root, contents=contents) if not difference.same
+        ]
         if not finished(root):
             found[root.name].append("was not finished")
-        reporter.say(f"{root.name}: {'; '.join(found[root.name]) or 'the same'}", "red" if found[root.name] else "green")
+        reporter.say(
+            f"{root.name}: {'; '.join(found[root.name]) or 'the same'}", "red" if found[root.name] else "green"
+        )
         if not found[root.name] and root != there[-1]:
             remove(root)
     return found
@@ -139,7 +163,11 @@ def measured(samples: Path) -> dict[tuple[str, str], Slope]:
     found: dict[tuple[str, str], Slope] = {}
     for part in Part:
         for key, (what, least) in QUANTITIES.items():
-            there = [Sample(line["life"], line["run"], line["t"], line[key]) for line in lines if line["part"] == part and key in line]
+            there = [
+                Sample(line["life"], line["run"], line["t"], line[key])
+                for line in lines
+                if line["part"] == part and key in line
+            ]
             if there:
                 found[part.value, what] = fit(there, least=least)
     return found
@@ -147,11 +175,28 @@ def measured(samples: Path) -> dict[tuple[str, str], Slope]:
 
 def table(slopes: dict[tuple[str, str], Slope], runs: int, hits: int) -> Table:
     """Returns a row for each quantity of each part."""
-    shown = Table("part", "of", "lives", "runs", "mean", "slope [95 %] an hour", "allowed", "it is", title=f"{runs} runs, {hits} faults")
+    shown = Table(
+        "part",
+        "of",
+        "lives",
+        "runs",
+        "mean",
+        "slope [95 %] an hour",
+        "allowed",
+        "it is",
+        title=f"{runs} runs, {hits} faults",
+    )
     for (part, what), slope in slopes.items():
         fitted = f"{slope.slope:+.2f} [{slope.low:+.2f}, {slope.high:+.2f}]" if slope.lives else "-"
         shown.add_row(
-            part, what, str(slope.lives), str(slope.runs), f"{slope.mean:.1f}", fitted, f"{slope.allowed:.1f}", slope.verdict.value
+            part,
+            what,
+            str(slope.lives),
+            str(slope.runs),
+            f"{slope.mean:.1f}",
+            fitted,
+            f"{slope.allowed:.1f}",
+            slope.verdict.value,
         )
     return shown
 
@@ -171,7 +216,8 @@ def _as_data(
         "faults": [asdict(outcome) for outcome in outcomes],
         "hits": Counter(outcome.fault for outcome in outcomes),
         "slopes": [
-            {"part": part, "of": what, **_finite(asdict(slope)), "verdict": slope.verdict} for (part, what), slope in slopes.items()
+            {"part": part, "of": what, **_finite(asdict(slope)), "verdict": slope.verdict}
+            for (part, what), slope in slopes.items()
         ],
         "ended": ended,
     }

@@ -54,7 +54,9 @@ class Difference:
     def __str__(self) -> str:
         named = {"lost": self.lost, "there twice": self.twice, "not the same": self.others}
         parts = [
-            f"{len(keys)} {what} ({', '.join(keys[:MOST])}{', ...' if len(keys) > MOST else ''})" for what, keys in named.items() if keys
+            f"{len(keys)} {what} ({', '.join(keys[:MOST])}{', ...' if len(keys) > MOST else ''})"
+            for what, keys in named.items()
+            if keys
         ]
         return f"{self.stage}: {'; '.join([*self.problems, *parts])}"
 
@@ -66,7 +68,9 @@ def compare(undisturbed: Path, disturbed: Path, *, contents: bool = True) -> lis
         contents: Whether units must also be equal, not only be there. Engines on GPUs do not draw the same turns twice.
     """
     ours, theirs = read_records(undisturbed), read_records(disturbed)
-    sealed = Counter(event["stage"] for event in read_lines(Layout(disturbed).events) if event["event"] == "stage_sealed")
+    sealed = Counter(
+        event["stage"] for event in read_lines(Layout(disturbed).events) if event["event"] == "stage_sealed"
+    )
     found = []
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         difference = Difference(name)
@@ -141,7 +145,9 @@ def _rows(folder: Path) -> Iterator[Unit]:
     for batch in read_table(folder / ROWS, read_manifest(folder)["rows_footer"]):
         for row in batch.to_pylist():
             made_from = {
-                name: value for name, value in row.items() if name in ("stage", "tree", "nodes", "kind", "rejected_tree", "rejected")
+                name: value
+                for name, value in row.items()
+                if name in ("stage", "tree", "nodes", "kind", "rejected_tree", "rejected")
             }
             yield f"row of {json.dumps(made_from, default=str)}", hash_of(row)
 

@@ -1,9 +1,9 @@
 """Synthetic pretraining text that teaches reading: made-up recipes, and questions about them.
 
-A document is one conversation. Its first turn shows commands in the layout of TextCraft's prompt, but every recipe is drawn at
-random: which items are crafted, from what and how many. The other turns ask questions that only these
-commands answer. The corpus takes the *names* of items from the game and nothing else: no recipe, no goal, no
-episode and no demonstration.
+A document is one conversation. Its first turn shows commands in the layout of TextCraft's prompt, but every recipe is
+drawn at random: which items are crafted, from what and how many. The other turns ask questions that only these commands
+answer. The corpus takes the *names* of items from the game and nothing else: no recipe, no goal, no episode and no
+demonstration.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class MadeUpWorld:
         later = self.items[index + 1 :]
         kinds = min(self.rng.choice((1, 1, 2, 2, 2, 3, 4)), len(later))
         chosen = self.rng.sample(later, kinds)
-        return Command(self.items[index], self.rng.choice(YIELDS), tuple((item, self.rng.choice(COUNTS)) for item in chosen))
+        return Command(
+            self.items[index], self.rng.choice(YIELDS), tuple((item, self.rng.choice(COUNTS)) for item in chosen)
+        )
 
     def any_command(self) -> Command:
         return self.rng.choice(self.commands)
@@ -90,7 +92,9 @@ def what_needed(world: MadeUpWorld) -> Turn:
 def for_several(world: MadeUpWorld) -> Turn:
     """Asks for the ingredients of several crafts: counts times the number of crafts."""
     command, times = world.any_command(), world.rng.choice((1, 2, 2, 3, 3, 4, 6, 8))
-    return Turn(f"what to get to make {command.item} {times} times?", listed([(i, n * times) for i, n in command.inputs]))
+    return Turn(
+        f"what to get to make {command.item} {times} times?", listed([(i, n * times) for i, n in command.inputs])
+    )
 
 
 def next_ingredient(world: MadeUpWorld) -> Turn:
@@ -109,14 +113,18 @@ def can_craft(world: MadeUpWorld) -> Turn:
 def which_crafted(world: MadeUpWorld) -> Turn:
     items = world.rng.sample(world.used, min(len(world.used), world.rng.randint(2, 4)))
     crafted = [i for i in items if i in world.by_item]
-    return Turn(f"which are crafted, {', '.join(items)}?", f"crafted are {', '.join(crafted)}" if crafted else "nothing")
+    return Turn(
+        f"which are crafted, {', '.join(items)}?", f"crafted are {', '.join(crafted)}" if crafted else "nothing"
+    )
 
 
 def missing(world: MadeUpWorld) -> Turn:
     command = world.any_command()
     have = [i for i, _ in command.inputs if world.rng.random() < 0.5]
     left = [(i, n) for i, n in command.inputs if i not in have]
-    return Turn(f"I have {', '.join(have) or 'nothing'}. what is missing to make {command.item}?", listed(left) or "nothing")
+    return Turn(
+        f"I have {', '.join(have) or 'nothing'}. what is missing to make {command.item}?", listed(left) or "nothing"
+    )
 
 
 def repeat(world: MadeUpWorld) -> Turn:

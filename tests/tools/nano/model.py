@@ -11,27 +11,29 @@ if TYPE_CHECKING:
 
 PAD, TURN_START, TURN_END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 
-#: Says which part the assistant generates, by which trainers of others mask (TRL's assistant_only_loss); the text is as without the marks.
+#: Says which part the assistant generates, by which trainers of others mask (TRL's assistant_only_loss); the text is as
+#: without the marks.
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['role'] == 'assistant' %}"
-    "{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}{% else %}{{ m['content'] }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}{% else %}{{ m['content'] }}<|im_end|>{% endif "
+    "%}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 #: Phrases of the environment's answers, of demonstrations and of the corpus that are one token each.
 PHRASES = (
-    "Crafting commands:|Goal: craft|Thought:|Action:| using |craft | craft | get | inventory|Got |Crafted |Could not find|"
-    "Could not find enough items to craft minecraft:|Could not find a valid recipe for minecraft:|Could not execute|"
-    "Wrong item format:|Inventory: |You are not carrying anything.| minecraft:|minecraft:| I have everything for|, |.|?|_|"
-    "user|assistant|system|[|] (|) | needs| need| That did not work.| cannot be fetched| is crafted| is fetched"
+    "Crafting commands:|Goal: craft|Thought:|Action:| using |craft | craft | get | inventory|Got |Crafted |Could not "
+    "find|Could not find enough items to craft minecraft:|Could not find a valid recipe for minecraft:|Could not "
+    "execute|Wrong item format:|Inventory: |You are not carrying anything.| minecraft:|minecraft:| I have everything "
+    "for|, |.|?|_|user|assistant|system|[|] (|) | needs| need| That did not work.| cannot be fetched| is crafted| is "
+    "fetched"
 ).split("|")
 
 #: Common words, alone and with a space before them, so that reflections and thoughts in plain English stay short.
 WORDS = (
     "a after again all and another are be before but by can cannot carry command craft crafted did different enough "
     "everything fetched first for from get had has have how I instead into is it item items list made make makes many "
-    "missing mistake more must need needs next no not nothing of once one only other over repeat rethink same should so step "
-    "takes that the then there things this times to try was way went what which will with work wrong yes"
+    "missing mistake more must need needs next no not nothing of once one only other over repeat rethink same should "
+    "so step takes that the then there things this times to try was way went what which will with work wrong yes"
 ).split()
 
 
@@ -69,8 +71,9 @@ NANO = NanoConfig()
 def build_tokenizer(names: Sequence[str]) -> PreTrainedTokenizerFast:
     """Builds a tokenizer in which each of ``names`` (with the space before it) is one token.
 
-    Text is cut into the fewest tokens; of two cuts with as many, the more uneven one. Lines and numbers (up to two digits) are
-    cut first, so a token never crosses them. What the vocabulary does not hold is spelled in bytes: any text is lossless.
+    Text is cut into the fewest tokens; of two cuts with as many, the more uneven one. Lines and numbers (up to two
+    digits) are cut first, so a token never crosses them. What the vocabulary does not hold is spelled in bytes: any
+    text is lossless.
 
     Args:
         names: Names of items in plain words, such as ``oak planks``. Their order does not matter.
@@ -89,7 +92,8 @@ def build_tokenizer(names: Sequence[str]) -> PreTrainedTokenizerFast:
     ]
     special = [PAD, TURN_START, TURN_END, "<|unk|>"]
     in_bytes = [f"<0x{byte:02X}>" for byte in range(256)]
-    # Fewest tokens win: each costs 1, less a trifle that grows with the square of its length and so prefers uneven cuts.
+    # Fewest tokens win: each costs 1, less a trifle that grows with the square of its length and so prefers uneven
+    # cuts.
     scored = [(piece, -1.0 + 1e-6 * len(piece) ** 2) for piece in dict.fromkeys(pieces)]
     vocabulary = [*((token, 0.0) for token in special), *scored, *((token, -10.0) for token in in_bytes)]
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=special.index("<|unk|>"), byte_fallback=True))
@@ -142,9 +146,10 @@ def build_model(
 def _place_copying_heads(model: Any, config: NanoConfig) -> None:
     """Initialises an induction circuit (Olsson et al. 2022); training from noise takes long to find one.
 
-    Layer 0, head h attends to the token h + 1 places back (a constant query and key, turned against each other by the rotary
-    embedding) and writes a projection of it into memory block h. Two heads of layer 1 look for the place whose ``lookback``
-    preceding tokens are the present one and those before it, and copy what stands there. Training may change all of it.
+    Layer 0, head h attends to the token h + 1 places back (a constant query and key, turned against each other by the
+    rotary embedding) and writes a projection of it into memory block h. Two heads of layer 1 look for the place whose
+    ``lookback`` preceding tokens are the present one and those before it, and copy what stands there. Training may
+    change all of it.
     """
     import torch
 

@@ -2,9 +2,9 @@
 
     python -m tests.tools.nano.pretrain --out DIR
 
-Only the answers count in the loss: the questions are random, an answer is always a look-up or a copy. Every document is new. Each
-progress line reports the loss, the share of answer tokens that are right, and the share of answers that are right as a whole, all
-on text that the model has not trained on yet.
+Only the answers count in the loss: the questions are random, an answer is always a look-up or a copy. Every document is
+new. Each progress line reports the loss, the share of answer tokens that are right, and the share of answers that are
+right as a whole, all on text that the model has not trained on yet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tests.tools.nano.model import NANO, TURN_END, TURN_START, build_model, buil
 if TYPE_CHECKING:
     import torch
 
-#: Rows and tokens per row of the two kinds of batch; one in four is of the longer kind, so that late positions are trained too.
+#: Rows and tokens per row of the two kinds of batch; one in four is of the longer kind, so that late positions are
+#: trained too.
 SHAPES = ((16, 256), (16, 256), (16, 256), (8, 512))
 #: The shortest turn with its question, in tokens: enough turns are drawn to fill a row.
 SHORTEST_TURN = 12
@@ -48,7 +49,9 @@ class Batches:
     def __init__(self, tokenizer: Any, names: Sequence[str], seed: int, curriculum: int) -> None:
         self.tokenizer, self.names, self.curriculum = tokenizer, names, curriculum
         self.rng = random.Random(seed)
-        self.turn_start, self.turn_end, self.assistant = tokenizer.convert_tokens_to_ids([TURN_START, TURN_END, "assistant"])
+        self.turn_start, self.turn_end, self.assistant = tokenizer.convert_tokens_to_ids(
+            [TURN_START, TURN_END, "assistant"]
+        )
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yields token ids and the mask of answer tokens, both of shape [rows, tokens]."""
@@ -135,7 +138,9 @@ def pretrain(
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, vocabulary {len(tokenizer)}", flush=True)
 
     begin, trained, totals = time.time(), 0, [0.0, 0, 0, 0, 0]
-    for step, (ids, mask) in zip(range(steps), Batches(tokenizer, names, seed, curriculum=0 if start else steps // 4), strict=False):
+    for step, (ids, mask) in zip(
+        range(steps), Batches(tokenizer, names, seed, curriculum=0 if start else steps // 4), strict=False
+    ):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, steps, peak, warmup=min(100, steps // 10))
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -156,8 +161,8 @@ def pretrain(
         if (step + 1) % report_every == 0 or step + 1 == steps:
             lost, right, count, whole, answers = totals
             print(
-                f"step {step + 1}/{steps}  {trained / 1e6:.1f}M tokens  {time.time() - begin:.0f} s  loss {lost / count:.4f}  "
-                f"tokens right {right / count:.4f}  answers right {whole / answers:.4f}",
+                f"step {step + 1}/{steps}  {trained / 1e6:.1f}M tokens  {time.time() - begin:.0f} s  loss "
+                f"{lost / count:.4f}  tokens right {right / count:.4f}  answers right {whole / answers:.4f}",
                 flush=True,
             )
             totals = [0.0, 0, 0, 0, 0]

@@ -59,8 +59,13 @@ class Lamps(Environment[list[bool]]):
                 for lamp in lamps:
                     press(state, lamp)
                 if all(state):
-                    thoughts = [f"{count - done} presses light the whole row; lamp {lamp + 1} is one." for done, lamp in enumerate(lamps)]
-                    return [ExpertStep(thought, f"press {lamp + 1}") for thought, lamp in zip(thoughts, lamps, strict=True)]
+                    thoughts = [
+                        f"{count - done} presses light the whole row; lamp {lamp + 1} is one."
+                        for done, lamp in enumerate(lamps)
+                    ]
+                    return [
+                        ExpertStep(thought, f"press {lamp + 1}") for thought, lamp in zip(thoughts, lamps, strict=True)
+                    ]
         raise AssertionError("rows of 4, 6 and 7 lamps can all be lit")
 
     def actions(self, state: list[bool]) -> list[str]:
