@@ -222,8 +222,7 @@ class Run:
         self._kept: dict[str, StageRecord] | None = None
 
     def section(self, kind: type[T], name: str) -> T:
-        """Returns a section of the configuration as its type, such as ``run.section(ModelConfig, "model")``; keys that
-        came later have their defaults.
+        """Returns a section of the configuration as its type, such as ``"model"``; keys that came later have defaults.
 
         Raises:
             DataError: It is damaged; the error names the key.
