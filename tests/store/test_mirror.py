@@ -300,7 +300,8 @@ def test_a_mirror_without_a_run_gives_nothing(tmp_path: Path, folder: str) -> No
 DRIVER = """
     import sys, time
     from pathlib import Path
-    from agentr.methods import load, plan_of
+    from agentr.config.identity import Identity
+    from agentr.methods import load
     from agentr.store import mirror
     from agentr.store.bucket import Bucket, PART
     from agentr.store.mirror import Mirror
