@@ -20,6 +20,7 @@ from agentr import __version__
 from agentr.cli import GROUPS, app, main
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
+from agentr.rounds.plan import Plan
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from tests.notes import Notes
@@ -251,7 +252,8 @@ def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(config: Config, *_: object, **__: object) -> None:
+    def run(plan: Plan, *_: object, **__: object) -> None:
+        config = plan.config
         written(
             tmp_path / "out", config.run.name, "seed-0", [{"a"}] if config.run.name == "rft" else [{"a"}, {"a", "b"}], 1
         )
@@ -489,7 +491,7 @@ def test_a_run_is_resumed_with_the_defaults_of_keys_that_its_preset_did_not_have
     without = {key: value for key, value in yaml.safe_load(stored.read_text()).items() if key != "turns"}
     stored.write_text(yaml.safe_dump(without))
     resumed: list[Config] = []
-    monkeypatch.setattr("agentr.launch.run.run", lambda config, reporter, allow_change: resumed.append(config))
+    monkeypatch.setattr("agentr.launch.run.run", lambda plan, reporter, allow_change: resumed.append(plan.config))
     assert agentr("resume", tmp_path / "run").exit_code == 0
     assert [(config.method.preset, config.turns.cut_off) for config in resumed] == [("released", "refused")]
 
