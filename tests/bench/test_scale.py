@@ -29,7 +29,7 @@ def test_two_engines_and_two_coordinators(tmp_path: Path):
     disk.mkdir()
     arguments = (
         "--engines=2",
-        "--seconds=4",
+        "--seconds=12",
         "--latency=0.05",
         "--slots=8",
         "--tokens=20",
