@@ -1,7 +1,5 @@
 """Pauses between attempts: one rule for every retry."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

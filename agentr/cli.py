@@ -1,7 +1,5 @@
 """The command line. Thin: each command reads a configuration and calls one function."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

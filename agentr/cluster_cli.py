@@ -1,7 +1,5 @@
 """Commands of a cluster: submit, follow, stop."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

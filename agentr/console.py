@@ -1,7 +1,5 @@
 """What is shown on a terminal. Whatever a file or a server says is text there: no markup, and all of it seen."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings with which processes spend less of a CPU on what is not their work."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 

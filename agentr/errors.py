@@ -15,8 +15,6 @@ The error model (docs/architecture.md has it in full):
 - Every wait has a deadline, and the error names what was waited for.
 """
 
-from __future__ import annotations
-
 
 class AgentrError(Exception):
     """Base of all errors that agentr raises on purpose.

@@ -1,8 +1,6 @@
 """An example or more for each command of the command line, as its help shows them.
 A test reads each as the command would."""
 
-from __future__ import annotations
-
 import typer
 
 #: By the command's name.

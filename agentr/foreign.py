@@ -1,8 +1,6 @@
 """What servers of others send: read strictly, or told in their own words.
 Nothing that they send is more than text and numbers here."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import msgspec

@@ -5,8 +5,6 @@ process begins to record (`recording`), the stage and the task where work on the
 ``agentr.observe.logs`` reads them.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import logging

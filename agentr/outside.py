@@ -1,8 +1,6 @@
 """What comes from outside (somebody's run, configuration, archive or model) is read within limits, and as what it
 should be."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,8 +1,6 @@
 """Seeds that are derived, not consumed: a random decision hashes what it is about, so no generator state has to be
 kept."""
 
-from __future__ import annotations
-
 import hashlib
 
 

@@ -1,7 +1,5 @@
 """How a process ends that is told to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The commands that list runs and show them in a browser. Thin, as `cli.py` is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

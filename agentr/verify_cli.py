@@ -1,8 +1,6 @@
 """The commands that list what there is, describe it and prove it: ``list``, ``config``, ``verify`` and ``bench``.
 Thin, as `cli.py` is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

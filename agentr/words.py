@@ -1,7 +1,5 @@
 """Numbers in sentences: how many, how long; and texts of others, so that all of them is seen."""
 
-from __future__ import annotations
-
 import re
 
 #: Characters that are not seen, or that turn the order of what stands beside them, as in ``hostile.ts`` of the pages of

@@ -11,8 +11,6 @@ ever (an idle one expires; its id is then "not valid"), ids that are given out t
 that numbering; where it does not, N counts through the tasks of its splits in the order of the specification.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps

@@ -5,8 +5,6 @@ the root. Every error is a 4xx or 5xx with an ``ErrorBody``; a bad request is ne
 documentation are not served.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

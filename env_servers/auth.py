@@ -1,7 +1,5 @@
 """ASGI middleware that checks the bearer token and the size of each request's body, and counts requests."""
 
-from __future__ import annotations
-
 import hmac
 import time
 from collections.abc import Collection

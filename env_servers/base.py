@@ -4,8 +4,6 @@ Adding an environment means one folder beside this file with an ``Environment`` 
 there is one, its expert. Nothing in here knows about HTTP (`app.py`) or about agents and training.
 """
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

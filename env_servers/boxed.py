@@ -1,7 +1,5 @@
 r"""Finds the answer that a text of mathematics puts into a box."""
 
-from __future__ import annotations
-
 import re
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*")

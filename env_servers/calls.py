@@ -1,7 +1,5 @@
 """How often an agent may call its tools in an episode: each tool, and all of them together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from env_servers.base import Observation

@@ -1,8 +1,6 @@
 """Finds classes by ``module:class``, so that others can add environments and retrievers without touching these
 packages."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import inspect

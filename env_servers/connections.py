@@ -1,7 +1,5 @@
 """How our servers speak HTTP: with limits on what a connection may cost before anything has asked who it is."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -4,8 +4,6 @@ An environment's dialect is the module ``agentgym.py`` in its folder: ``routes``
 (`env_servers/agentgym.py`), and ``CLIENT`` the client's, which `registry.client_dialect` finds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """The error answers of our servers: every refusal and every defect is an ``ErrorBody``, and a bad request is never a
 500."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 

@@ -1,7 +1,5 @@
 """Prometheus metrics of one server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest

@@ -7,8 +7,6 @@ processes; ``close`` frees sessions. Session ids carry the server's epoch, so th
 with 410 Gone and the client replays its actions.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal, Self
 

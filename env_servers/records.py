@@ -1,7 +1,5 @@
 """Reads JSON, lines of JSON and tables (Parquet) from a user's file, and checks what their objects hold."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Finds environments by name: describes them without loading, and loads them."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import inspect

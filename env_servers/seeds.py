@@ -1,8 +1,6 @@
 """Tasks that are seeds of a generator: splits as ranges that share none.
 For environments whose tasks have no other names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

@@ -5,8 +5,6 @@ whatever an environment prints goes to stderr. The bearer token comes from an en
 command line, where every user of the machine could read it.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import ipaddress

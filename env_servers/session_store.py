@@ -8,8 +8,6 @@ Invariants:
 - The environment frees each state once, after the last call that touches it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets

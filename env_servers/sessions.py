@@ -5,8 +5,6 @@ Invariants, beside those of `session_store.py`:
 - After an exception or a passed deadline inside the environment the state is not trusted: the session is closed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

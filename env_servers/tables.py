@@ -9,8 +9,6 @@ Answers are a text, a number (of problems), a list of them, or an object of Sear
 NaN or blank is not there. A column that no set has is refused: it may hold more answers, or say that there is none.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

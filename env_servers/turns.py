@@ -5,8 +5,6 @@ actions included. A turn that closes a thought which it did not open began in it
 that is never closed has no end.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Whatever goes wrong in there leaves as a ``Refused``, which is also what the res
 that it does not carry out: one exception type, one body (`protocol.ErrorBody`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

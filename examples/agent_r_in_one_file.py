@@ -17,8 +17,6 @@ The whole system does the same with vLLM engines on many machines, trainers on s
 being killed: ``agentr run configs/demo.yaml``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time

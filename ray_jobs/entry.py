@@ -1,7 +1,5 @@
 """What the entry points have in common: they read a configuration, and work on the cluster that the job runs on."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A server on loopback whose bytes are a test's, and ways in which servers of others are wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip

@@ -1,7 +1,5 @@
 """Services without Ray, engines or servers: they take notes of what the stages of a run ask of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

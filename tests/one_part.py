@@ -1,7 +1,5 @@
 """Services that are made up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

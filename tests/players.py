@@ -1,8 +1,6 @@
 """An agent for tests without a model: a real environment server, a real tokenizer, and answers that depend on prompt
 and seed alone."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

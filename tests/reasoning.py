@@ -1,7 +1,5 @@
 """Trees of policies that reason, for codecs whose templates know of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

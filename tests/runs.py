@@ -1,7 +1,5 @@
 """Runs that are made without Ray: rounds whose trees are there already, and run directories written by hand."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy

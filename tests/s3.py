@@ -1,7 +1,5 @@
 """A local server that speaks S3, for tests."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import urllib.request

@@ -1,8 +1,6 @@
 """A canary in each secret, on paths of failure with real servers that say back what they were sent: it is found nowhere
 afterwards."""
 
-from __future__ import annotations
-
 import base64
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The commands about environments, each with a real server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

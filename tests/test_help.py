@@ -1,7 +1,5 @@
 """The texts that a person reads: examples that can be said, hints that name what there is, one word for one thing."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

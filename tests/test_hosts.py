@@ -1,7 +1,5 @@
 """Simulated hosts: separate where real ones are, together where a test says so, and gone without a trace."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

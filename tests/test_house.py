@@ -1,7 +1,5 @@
 """How the code is built: what takes a whole configuration, how large classes are, who names a method."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator
@@ -30,7 +28,8 @@ def whole_configurations(tree: ast.Module) -> Iterator[str]:
     """Yields what takes, returns or keeps a ``Config``: functions, and fields of classes."""
 
     def is_config(annotation: ast.expr | None) -> bool:
-        return annotation is not None and ast.unparse(annotation).replace(" | None", "").strip("'\"") == "Config"
+        text = ast.unparse(annotation) if annotation else ""
+        return text.replace(" | None", "").strip("'\"") == "Config"
 
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -78,7 +77,7 @@ def named(tree: ast.Module) -> Counter[str]:
 @pytest.mark.parametrize("name", [name for name in methods() if name not in ("sft", "grpo")])
 def test_nothing_outside_of_a_methods_folder_names_it(name: str) -> None:
     folder = f"agentr/methods/{name}/"
-    own = {name, methods()[name].__name__, methods()[name].Config.__name__}
+    own = {name, methods()[name].__name__, methods()[name].config_class.__name__}
     # of files, which are named after whose software reads them
     formats = {"agentr/build/entries.py", "agentr/build/export.py"}
     others = {path: tree for path, tree in modules().items() if path not in formats and not path.startswith(folder)}

@@ -1,8 +1,6 @@
 """What users of other software reported, tried on agentr: `tests.try_inputs`, with what is right of that which it only
 shows."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@ Each is a whole run of the command line with a real engine, environment server a
 shows that everything works here, not that training helps.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from math import isfinite

@@ -1,7 +1,5 @@
 """Structured logs: whole lines that say what they are about, and that stop nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

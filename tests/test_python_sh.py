@@ -1,7 +1,5 @@
 """The script that finds a Python for the installation, among pretended ones."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tomllib

@@ -1,7 +1,5 @@
 """Secrets: what reads them, and every form in which a text might show one."""
 
-from __future__ import annotations
-
 import base64
 import html
 import io

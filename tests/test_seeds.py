@@ -1,7 +1,5 @@
 """Derived seeds and pauses."""
 
-from __future__ import annotations
-
 from agentr.backoff import Backoff
 from agentr.seeds import derived_seed
 

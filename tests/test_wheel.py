@@ -1,8 +1,6 @@
 """The wheel as a user has it: installed into an environment of its own, without this repository, without a network,
 without Node."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

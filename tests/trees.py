@@ -1,7 +1,5 @@
 """Trees that tests share: turns, trees written as paths, toy answers, and searches that are run to their end."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

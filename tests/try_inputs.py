@@ -5,8 +5,6 @@ A line is printed for each: ``!!`` where a comparison fails, ``see`` where a per
 at the end. A folder may lack kinds. All that depends on agentr's names is in the functions of `KINDS`, one for a kind.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

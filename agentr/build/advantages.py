@@ -5,8 +5,6 @@ others of its group; a turn, with the other turns that were taken after the same
 environment: in the same state).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

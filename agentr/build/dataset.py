@@ -1,7 +1,5 @@
 """Writes a dataset: the rows of a method, and every candidate that was dropped, with its reason."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path

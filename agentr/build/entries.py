@@ -18,8 +18,6 @@ whether it is trained on (`_MARKS`). A key that is not known is refused: it may 
 a bad one.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

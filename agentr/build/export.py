@@ -17,8 +17,6 @@ same ids and masks if the tokenizer spells the text as the policy did. Trees are
 `agentr.build.export_trees`.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -6,8 +6,6 @@ messages of the root, and takes the fourth message for the description of the ta
 and its acknowledgement come before it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator

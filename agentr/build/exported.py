@@ -1,8 +1,6 @@
 """What an export came to: what it wrote, what it left out, and what the reader of a format does not get of what is
 there."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@
 An entry that cannot be read is an error; an entry that can be read and not trained on is left out and counted.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

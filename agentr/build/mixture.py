@@ -1,8 +1,6 @@
 """Mixes a round's own rows with others: demonstrations, earlier rounds, general conversations (Agent-R Eq. 6), pairs
 from files."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

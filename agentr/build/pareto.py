@@ -5,8 +5,6 @@ al. 2002).
 Fronts of two objectives are found by a sweep, in n log n.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Iterable, Iterator, Sequence

@@ -10,8 +10,6 @@ Three splices of a bad prefix and a good end:
 - ``direct``: the same with the whole bad path as prefix (the Direct-Revision baseline).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 

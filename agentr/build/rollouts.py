@@ -1,7 +1,5 @@
 """The rows of a step of online training: every rollout of its trees, with rewards and advantages."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

@@ -8,8 +8,6 @@ Where the policy does not see the reasoning of earlier turns (``turns.keep_reaso
 `make_rows` cuts it into rows whose prompts are those that the policy saw.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Why a run does not get on: the kinds of causes that there are, and one that was found."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any

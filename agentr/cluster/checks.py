@@ -1,7 +1,5 @@
 """What Ray knows of why a run does not get on: nodes that are gone or silent, full disks, places that there are not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -7,8 +7,6 @@ and supervisors by Ray, coordinators by the driver, workers of the trainer by Ra
 part that has no other place works on until its node goes.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

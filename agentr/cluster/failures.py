@@ -1,8 +1,6 @@
 """What failures of Ray's actors mean, as errors of ours: one message and a hint, without the tracebacks that Ray
 carries along."""
 
-from __future__ import annotations
-
 import logging
 import time
 from pathlib import Path

@@ -5,8 +5,6 @@ Every metric has the labels ``run`` (``run.name``) and ``part`` (who reports: ``
 each combination. Ray puts ``ray_`` before a name, and adds the node and the process, so whoever asks sums over those.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

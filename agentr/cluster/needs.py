@@ -1,7 +1,5 @@
 """Whether nodes have what a run needs. Pure: Ray is not asked here."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 

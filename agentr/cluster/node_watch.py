@@ -1,8 +1,6 @@
 """A process on each node that says how the node is.
 It is there before anything goes wrong: on a full disk no process of Ray's starts."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The nodes of the cluster that this process has joined."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

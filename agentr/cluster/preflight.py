@@ -1,7 +1,5 @@
 """Checks before the first stage: what a run needs is there, on every node that needs it, before hours are spent."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

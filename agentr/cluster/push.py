@@ -5,8 +5,6 @@ work itself next to nothing, and a loop that is blocked does not silence its own
 Ray cluster nothing happens.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

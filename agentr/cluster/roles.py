@@ -1,7 +1,5 @@
 """The parts of a run that are placed by themselves, and which nodes their labels select."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 

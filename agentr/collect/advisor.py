@@ -4,8 +4,6 @@ an API.
 Answers are kept beside the trees, by what was asked: a stage that is started again asks nothing twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

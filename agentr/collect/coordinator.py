@@ -6,8 +6,6 @@ It keeps nothing that a restart would miss: what is finished is in the forest, w
 each call names the policy and the engines. So the driver may call again after it died.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Expert demonstrations: played in the environment, into trees of one branch. No policy is asked."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ That is the LLM judge of ET-Agent (arXiv 2601.06860, section 4.1). The environme
 question, so what a judge says can be held against it.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace

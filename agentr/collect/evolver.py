@@ -1,7 +1,5 @@
 """What operators of the flywheel work with: a tree of episodes, and the means to go on in it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Growing one tree: ask the strategy, sample the turns, tell it, and keep a journal that a restart continues from."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from abc import ABC, abstractmethod

@@ -4,8 +4,6 @@ The judge is the policy itself. Each step of a tree is judged once, whatever num
 kept on its node. A verdict that cannot be read is counted, and the tree's own values decide in its place.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

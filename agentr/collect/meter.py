@@ -1,7 +1,5 @@
 """What a coordinator's trees take, counted as they grow, for `agentr.cluster.metrics`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

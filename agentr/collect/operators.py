@@ -7,8 +7,6 @@ and no more from after it. An answer is no proof by itself, for it may repeat wh
 drawn anew. The operators that ask are in ``agentr.collect.teacher_operators``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum

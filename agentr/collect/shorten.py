@@ -5,8 +5,6 @@ That is the conciseness of ET-Agent (arXiv 2601.06860, section 4.1), which there
 execution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

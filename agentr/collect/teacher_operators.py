@@ -5,8 +5,6 @@ What a teacher writes is carried out in the environment like any other turn. A r
 turn as it was, byte for byte, and the environment must answer as before.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Chat templates that come with agentr, and what ``model.chat_template`` and ``model.template_args`` say."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """Sections of the configuration about the cluster that a run is on, and about who watches it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat

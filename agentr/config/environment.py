@@ -1,8 +1,6 @@
 """What a configuration says of its environment, held against the registry of environments.
 Nothing is loaded or started for it."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass, replace

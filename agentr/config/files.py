@@ -1,7 +1,5 @@
 """Files and models that a configuration names, as far as it can be seen whether they are there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass

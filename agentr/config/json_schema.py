@@ -1,7 +1,5 @@
 """The JSON schema of configurations, which editors complete and check YAML by."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import inspect
@@ -34,14 +32,16 @@ def config_schema(methods: Mapping[str, MethodClass]) -> dict[str, Any]:
     schema = copy.deepcopy(section_schema(Config))
     definitions = schema.pop("$defs")
     for name, method in methods.items():
-        own = copy.deepcopy(section_schema(method.Config))
+        own = copy.deepcopy(section_schema(method.config_class))
         definitions |= own.pop("$defs", {})
         own["properties"]["type"] = {"const": name, "description": method.title}
         own["properties"]["preset"]["enum"] = list(dict.fromkeys(["default", *method.presets]))
-        definitions[method.Config.__name__] = own
-    of = {name: {"$ref": f"#/$defs/{method.Config.__name__}"} for name, method in methods.items()}
+        definitions[method.config_class.__name__] = own
+    of = {name: {"$ref": f"#/$defs/{method.config_class.__name__}"} for name, method in methods.items()}
     properties = schema["properties"]
-    properties["method"] = _method({name: definitions[method.Config.__name__] for name, method in methods.items()}, of)
+    properties["method"] = _method(
+        {name: definitions[method.config_class.__name__] for name, method in methods.items()}, of
+    )
     properties["cluster"] = {"anyOf": [properties["cluster"], {"type": "string", "examples": overlays()}]}
     changes = {name: copy.deepcopy(properties[name]) for name in CHANGING}
     properties["from_round"] = {

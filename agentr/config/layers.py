@@ -1,7 +1,5 @@
 """The layers of a configuration: files with those that they include, sets of values for clusters, the command line."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What a configuration may refer to: keys of its own, and nothing else; what a run has stored refers to nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -7,8 +7,6 @@ It may give values for several methods in its section ``methods``, by type; thos
 ``method``: so one file can hold a task's settings for every method that is compared on it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +46,7 @@ class MethodClass(Protocol):
 
     name: str
     title: str
-    Config: type[MethodConfig]
+    config_class: type[MethodConfig]
     #: Fragments of a whole configuration, by the preset's name.
     presets: Mapping[str, Mapping[str, Any]]
 
@@ -119,9 +117,11 @@ def load(
     problems: list[Problem] = []
     by_type = _by_type(layers)
     layers = [_selected(_as_texts(layer, method, find), method, find, problems) for layer in layers]
-    merged, origins = merge_layers(method.Config, layers if whole else [_preset(method, layers), *layers], problems)
+    merged, origins = merge_layers(
+        method.config_class, layers if whole else [_preset(method, layers), *layers], problems
+    )
     _complete_changes(merged, by_type)
-    config = parse_config(merged, method.Config, origins, problems)
+    config = parse_config(merged, method.config_class, origins, problems)
     problems += rules(config)
     if not problems:
         problems += _later_problems(config, find, files)
@@ -155,7 +155,7 @@ def at_round(config: Config, round_: int, find: FindMethod) -> Config:
             data = overlaid(data, _preset(find(given["type"]), [Layer("", change)]).data)
         data = overlaid(data, change)
     problems: list[Problem] = []
-    later = find(data["method"]["type"]).Config
+    later = find(data["method"]["type"]).config_class
     merged, origins = merge_layers(later, [Layer(f"from_round up to {round_}", data)], problems)
     found = parse_config(merged, later, origins, problems)
     require_none(problems)
@@ -208,19 +208,19 @@ def _selected(layer: Layer, method: MethodClass, find: FindMethod, problems: lis
             data["method"] = OmegaConf.to_container(OmegaConf.merge(values, section_of(layer, "method")))
         else:
             merged, origins = merge_layers(
-                other.Config, [Layer(f"{layer.source}, {key}", {"method": values})], problems
+                other.config_class, [Layer(f"{layer.source}, {key}", {"method": values})], problems
             )
-            parse_config(merged, other.Config, origins, problems)
+            parse_config(merged, other.config_class, origins, problems)
     return Layer(layer.source, data)
 
 
 def _as_texts(layer: Layer, method: MethodClass, find: FindMethod) -> Layer:
     """The layer in which what a key wants as a text, or as a name, is what is written: YAML reads ``on`` and ``007``
     otherwise."""
-    sections: dict[str, Any] = {**get_type_hints(Config), "method": method.Config}
+    sections: dict[str, Any] = {**get_type_hints(Config), "method": method.config_class}
     sections["from_round"] = dict.fromkeys(section_of(layer, "from_round"), sections)
     sections["methods"] = {
-        name: find(resolved_type(str(name), layer.source)).Config for name in section_of(layer, "methods")
+        name: find(resolved_type(str(name), layer.source)).config_class for name in section_of(layer, "methods")
     }
 
     def read(value: Any, text: Any, kind: Any) -> Any:

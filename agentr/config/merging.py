@@ -1,8 +1,6 @@
 """Layers over each other, and the configuration that they come to; or all that is wrong with it, each with the layer
 that it is from."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import difflib

@@ -1,8 +1,6 @@
 """What a configuration names by ``module:name`` or by a file: code of a user's own, which only commands that run
 something may run."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 from collections.abc import Iterable, Iterator

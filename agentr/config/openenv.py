@@ -1,8 +1,6 @@
 """What ``env.options`` may say with ``env.protocol: openenv``: how an OpenEnv server's structured actions and
 observations are text."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -4,8 +4,6 @@ A set is a part of a configuration that is laid over the file (or under the othe
 that agentr has are in ``clusters/``.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Sequence
 from pathlib import Path

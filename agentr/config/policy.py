@@ -1,7 +1,5 @@
 """The section ``policy``, and whoever else is asked: who answers, how answers are drawn, and what they may cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -5,8 +5,6 @@ a method by name. Imports nothing heavy, so that ``agentr run --dry-run`` answer
 say which.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator, Sequence

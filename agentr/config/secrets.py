@@ -1,8 +1,6 @@
 """Secrets that a configuration names by environment variables.
 They are read where the driver runs, and handed on as arguments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """Configurations as text: YAML, read and written by libyaml where PyYAML has it, which is ten times as fast."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How training is configured: schedule, loss, adapters, workers. Imports nothing heavy, as all of this package."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum

@@ -1,7 +1,5 @@
 """The sections ``prompt`` and ``turns``: how an episode opens, and how the agent's turns are read and carried out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -10,8 +10,6 @@ texts come from the server. Labels are left out: the same number may be another 
 or of another file system.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, TypeVar, cast
 

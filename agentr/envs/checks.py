@@ -1,7 +1,5 @@
 """How environment servers are that do not get on: dead, hung, full, overloaded."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

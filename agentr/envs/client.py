@@ -1,7 +1,5 @@
 """The client of the environment servers: tasks, experts and sessions, over any number of servers of one environment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from agentr.config.schema import TaskSelection

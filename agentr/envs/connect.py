@@ -1,7 +1,5 @@
 """Makes clients of environment servers, in the protocol that the servers speak."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from agentr.config.openenv import openenv_options

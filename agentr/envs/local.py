@@ -1,7 +1,5 @@
 """An environment server for as long as somebody at this machine needs it."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import tempfile

@@ -10,8 +10,6 @@ closed, and its episode is played again, checked, when it is needed. A lost answ
 cannot be repeated there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

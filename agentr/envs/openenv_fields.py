@@ -1,7 +1,5 @@
 """The text in OpenEnv's structured actions and observations: which fields hold it, and how it gets in and out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Every action forks the state before it, so ``:undo`` goes back to what was really there.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

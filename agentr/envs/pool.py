@@ -1,7 +1,5 @@
 """The servers of one environment: which one a session goes to, and what happens to a request that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

@@ -3,8 +3,6 @@
 Prometheus finds nodes, not the servers on them, and a server may listen on its node's loopback only.
 """
 
-from __future__ import annotations
-
 import http.client
 from collections import defaultdict
 from collections.abc import Iterator

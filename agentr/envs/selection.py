@@ -1,7 +1,5 @@
 """Selects tasks of a split: label filters, a seeded order, a limit."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any

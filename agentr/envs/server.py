@@ -4,8 +4,6 @@ A child and not a server inside the actor: it may run under another interpreter 
 native code takes only the child, and an environment that blocks does not stop the actor from noticing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """The split guard: nothing that is held out for evaluation is trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from agentr.errors import ConfigError

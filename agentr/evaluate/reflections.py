@@ -4,8 +4,6 @@ What a move was is said by the environment alone: it was carried out or not. One
 counts as one that worked, so the share of false reflections is an upper bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

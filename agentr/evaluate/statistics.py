@@ -4,8 +4,6 @@ Tasks that pose the same problem (the same goal with other distractors) are not 
 problems, with all their tasks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

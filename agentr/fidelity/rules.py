@@ -1,7 +1,5 @@
 """Rules of the papers with their golden vectors, read from ``methods/*/vectors.yaml``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What came of the rules as a table, and in a line."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """Asks agentr's code for the golden vectors, once with the published values of the rule's switches and once as it is by
 default."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

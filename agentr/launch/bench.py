@@ -6,8 +6,6 @@ before every action a fresh session into which the whole path is replayed. Both 
 merged by text.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """Says whether a cluster has what a run needs, without starting any of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rich.table import Table

@@ -7,8 +7,6 @@ same policy; and, if they explore alike, the first round's trees. Ray, engines a
 to the next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ manifest, a dataset from its trees, trees and weights from the policy that they 
 same). Nothing is deleted.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Exporting a round of a run in the format of another tool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path

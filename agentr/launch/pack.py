@@ -1,7 +1,5 @@
 """Packs a run into one archive, and unpacks it again."""
 
-from __future__ import annotations
-
 import getpass
 import io
 import json

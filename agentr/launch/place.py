@@ -1,7 +1,5 @@
 """A turn of a stored tree, as a place from which somebody goes on: a person who plays, or another search."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

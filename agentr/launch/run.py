@@ -1,7 +1,5 @@
 """Running an experiment from its configuration to its report: what the command line and the Ray job have in common."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -5,8 +5,6 @@ turns, token by token, and is searched below the last of them; the run that it c
 says which turn it was, and which policy.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Sequence
@@ -182,7 +180,7 @@ def _configured(place: Place, policy: StoredPolicy, name: str, out: Path, overri
             raise ConfigError(
                 f"{key} is not for a search to set", hint=f"Say {_SAID[key]}." if _SAID[key] else "A search is UCT's."
             )
-    own, method = place.config, find_method("").Config()
+    own, method = place.config, find_method("").config_class()
     if isinstance(found := getattr(own.method, "search", None), UCTConfig):
         method.search = found  # type: ignore[attr-defined]
     config = replace(

@@ -1,7 +1,5 @@
 """Environment servers on a cluster, for whoever uses them from elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

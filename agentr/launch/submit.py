@@ -4,8 +4,6 @@ The working folder travels along, secrets too, but by a way of their own: what i
 line can be read in the dashboard.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -4,8 +4,6 @@ One is found by its ``METHOD = ItsClass``, and goes with its folder.
 A method elsewhere is named by its file: ``method: {type: best_of_n.py}`` (docs/add_a_method.md).
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Resolves the configured model to a folder that engines and trainers load, and loads its tokenizer."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from functools import partial

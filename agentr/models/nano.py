@@ -5,8 +5,6 @@ of attention. It knows how to find a line and copy from it, which so small a mod
 minutes, and no recipe, goal or game. ``weights/nano/README.md`` says how it was made.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -5,8 +5,6 @@ of the run and part of no seal, so it never changes a stage. The same run gives 
 and no path of a machine.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Compares several runs: held-out success by round, its cost, and paired differences. Reads run directories alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial

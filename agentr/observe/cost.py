@@ -6,8 +6,6 @@ holds whole blocks, each distinct block is computed once; the tokens computed th
 good merely because prompts are long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from agentr.search.tree import Tree

@@ -1,7 +1,5 @@
 """Held-out tasks by policies, and what recurs in held-out episodes."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Reads the structured logs of a run (``agentr.logs``): those of all its processes, in the order of time."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import suppress

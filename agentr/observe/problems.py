@@ -6,8 +6,6 @@ Runs may be damaged, half written, of another version, or gone since the page wa
 of agentr, whose place is logged.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import TypedDict, TypeVar

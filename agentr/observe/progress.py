@@ -1,8 +1,6 @@
 """Shows the progress of long work: a bar on a terminal, a line now and then where there is none, and the same lines in
 the run's log."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,6 @@
 """How fast work gets on, and how long it will still take: from what was seen lately, and nothing before enough was
 seen."""
 
-from __future__ import annotations
-
 from collections import deque
 
 #: The rate is the mean of so many seconds, or of more if fewer than ``FEW`` units ended in them.

@@ -1,7 +1,5 @@
 """Describes the progress of a run: one line for each stage."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Summarises a run from its directory alone: the numbers behind the pages, the tables and the words."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -1,8 +1,6 @@
 """The tables of a run's page: what was measured of each policy, and what its training came to.
 Formatting is the page's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean

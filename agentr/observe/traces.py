@@ -1,7 +1,5 @@
 """Shows where a row came from and where a node went, as text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 

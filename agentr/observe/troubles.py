@@ -4,8 +4,6 @@ Each is an event ``stands_still`` with its causes, and lasts until an event ``mo
 a stage is sealed; the mirror's, which stops nothing, only until the former.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any

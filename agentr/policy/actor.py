@@ -5,8 +5,6 @@ with its first arguments, so an engine may come back with old weights: each requ
 answer, and the router reloads an engine that holds others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

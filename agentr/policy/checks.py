@@ -1,7 +1,5 @@
 """How engines are that do not get on: not placed, dead, stuck in a step, out of cache."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Transient failures of HTTP calls, and the pauses before the next attempt."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 

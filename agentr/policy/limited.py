@@ -1,7 +1,5 @@
 """Calls that may never end, or fill the memory, such as the templates of strangers: each in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

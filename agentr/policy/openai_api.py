@@ -7,8 +7,6 @@ distribution. A request whose last message is the assistant's asks for the rest 
 a turn start it again, so a repeated beginning is removed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,8 +1,6 @@
 """Tool calls in the messages of an OpenAI-compatible API, and in turns as this side keeps them: text, in the dialect of
 the local model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

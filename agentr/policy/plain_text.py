@@ -4,8 +4,6 @@ Ids are always those that the tokenizer gives the text where it stands, since ma
 than the whole: those of Llama 2 put a space before a piece, some swallow white space around a special token.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

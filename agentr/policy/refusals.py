@@ -1,7 +1,5 @@
 """What an API's refusal means: of this prompt, of this moment, or of all that is asked."""
 
-from __future__ import annotations
-
 import re
 
 from agentr.errors import ConfigError, ContextOverflow, PromptRefused

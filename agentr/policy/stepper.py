@@ -6,8 +6,6 @@ takes its work from a queue: requests join the batch between two decoding steps 
 request sees one set of weights from its first token to its last, without a lock.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -6,8 +6,6 @@ turns what it would leave out stays as it was, or is left out as ids (`Template.
 `Template.remarks`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """What a chat template writes for agents that act by tool calls: tools in the opening, a call in a turn, an answer
 after it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

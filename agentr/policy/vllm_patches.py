@@ -1,7 +1,5 @@
 """Repairs of vLLM 0.32. Check with each later version whether they are still needed."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

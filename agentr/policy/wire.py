@@ -4,8 +4,6 @@ Ray packs each argument by itself, with a pickler that is half in Python, and co
 second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

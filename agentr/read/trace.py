@@ -1,7 +1,5 @@
 """Where a row came from, and where a node went."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ The process imports the reward once, with this one's ``sys.path``, and answers o
 socket does.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a reward sees: all rollouts of one task in one step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A price on what the policy writes."""
 
-from __future__ import annotations
-
 from agentr.rewards.group import Group, Reward
 
 

@@ -1,7 +1,5 @@
 """What the environment says."""
 
-from __future__ import annotations
-
 from agentr.rewards.group import Group, Reward
 
 

@@ -1,7 +1,5 @@
 """What the environment says of an answer, by name."""
 
-from __future__ import annotations
-
 from agentr.rewards.group import Group, Reward
 from agentr.types import Outcome
 

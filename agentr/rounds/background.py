@@ -1,7 +1,5 @@
 """A call that goes on beside what its caller does."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait

@@ -1,7 +1,5 @@
 """What grows trees: the environment servers of a run and its coordinators, which are started again when they die."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

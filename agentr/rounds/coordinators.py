@@ -5,8 +5,6 @@ driver took over for them; when one of them dies the others are stopped, and a n
 all. A tree depends on its own seed alone, so the trees are the same however many coordinators there are.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Looks for the cause when nothing moves: asks every part of a run how it is, with deadlines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

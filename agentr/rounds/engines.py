@@ -1,7 +1,5 @@
 """The engines of a run: started when weights are first to answer, asleep or ended where a trainer takes their GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ A stage reads sealed stages and writes its own folder. Policies are named by the
 tree and every row says which policy it came from. ``agentr.rounds.loop`` puts the stages in order.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

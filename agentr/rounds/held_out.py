@@ -1,7 +1,5 @@
 """What a policy is worth on held-out tasks: its episodes, and what is made of them besides, a stage each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

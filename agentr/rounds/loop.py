@@ -1,8 +1,6 @@
 """The loop of self-training, the same for every method: warm start, then round after round; a control arm; the best
 checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path

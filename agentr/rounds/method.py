@@ -4,8 +4,6 @@ A method brings along its configuration, its presets and its estimate; ``agentr.
 (``agentr.rounds.loop``) is the same for all of them.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -48,7 +46,7 @@ class Method(ABC, Generic[C]):
     #: Name and source in tables and documents, such as "ETO (arXiv 2403.02502)".
     title: ClassVar[str]
     #: Class of the section ``method``.
-    Config: ClassVar[type[MethodConfig]]
+    config_class: ClassVar[type[MethodConfig]]
     #: What its rows are trained with.
     loss: ClassVar[Loss]
     #: Whether it trains while it collects, beside the engines.

@@ -1,7 +1,5 @@
 """Online methods: a round that trains on what it has just collected (``agentr.rounds.steps``)."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from abc import abstractmethod

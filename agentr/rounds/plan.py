@@ -1,7 +1,5 @@
 """What a run is, derived once from its configuration and frozen. Each later stop takes its own part of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from agentr.cluster.places import Places

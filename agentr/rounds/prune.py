@@ -1,8 +1,6 @@
 """Deletes what a run does not need any more: weights of earlier rounds, optimiser states, logs of environment
 servers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Ray cluster that a run is on: joined, or started on this machine, when it is first needed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One round of an experiment: what a method is written in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What the driver says of a run in metrics: the round, the stage, the training, what died, what stands still."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any

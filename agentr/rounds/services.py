@@ -1,8 +1,6 @@
 """What the stages run on: Ray, the engines, the environment servers, the coordinators, the trainer.
 Each starts when it is first needed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What there is to say of each online step: its numbers, for people, and which of them look like a collapse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any

@@ -1,7 +1,5 @@
 """Which tasks an online step draws, and in which order."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

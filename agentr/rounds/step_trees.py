@@ -1,7 +1,5 @@
 """The trees of an online step, and what their rollouts are worth."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import cached_property

@@ -13,8 +13,6 @@ The folder of the stage ``rollouts``::
     best.json           the step that did best in validation
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence

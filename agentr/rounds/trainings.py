@@ -1,8 +1,6 @@
 """Trainings of a run on its cluster: chains of jobs that are waited for, and online ones that go on beside what
 collects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace

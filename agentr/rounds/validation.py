@@ -1,8 +1,6 @@
 """How an online training is watched on tasks that it does not train on.
 The step that does best there is the one that is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The warm start: an expert's episodes, or those of a user's files, the dataset of those that succeed, and the first
 policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

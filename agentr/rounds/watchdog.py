@@ -6,8 +6,6 @@ Code that never lets go of the interpreter could: then a timer without Python wr
 process.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import math
 import threading

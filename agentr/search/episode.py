@@ -1,7 +1,5 @@
 """Episodes: what stands on a path of a tree from its root to an ended leaf, and what can be said of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass

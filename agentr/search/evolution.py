@@ -1,7 +1,5 @@
 """Record of an attempt to make a better episode of one that is there (ET-Agent's flywheel)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,8 +1,6 @@
 """Reasoning that is left out of later prompts (``turns.keep_reasoning: false``): how turns are shown once others
 follow."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

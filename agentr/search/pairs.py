@@ -4,8 +4,6 @@ Agent-R (arXiv 2501.11425, section 3.1, Eq. 4): a good and a bad path of the sam
 one.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field

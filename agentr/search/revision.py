@@ -1,7 +1,5 @@
 """Records of judging and revising: verdicts on turns, and attempts to revise a bad path."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum

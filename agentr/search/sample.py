@@ -3,8 +3,6 @@
 Evaluation is this with K = episodes; ETO's exploration and best-of-N are this too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

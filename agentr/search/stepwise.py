@@ -4,8 +4,6 @@ ETO's step-wise variant (arXiv 2403.02502, appendix B): the expert's first t - 1
 goes on from there to the end, and its turn t is compared with the expert's by what each led to.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agentr.search.sample import Sample

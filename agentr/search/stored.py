@@ -4,8 +4,6 @@ The text of a tree depends on the task, the seed and the policy alone: same-seed
 else there is to say of it (seconds, tokens that came from a cache) is a second text behind the first one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields

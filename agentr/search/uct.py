@@ -10,8 +10,6 @@ success (``stop_simulation_at_success``), the search ends when there is enough t
 ``enough_bad``, ``stop_hopeless_after``), siblings are one node when their action is the same (``dedupe``).
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

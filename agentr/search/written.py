@@ -1,7 +1,5 @@
 """Trees written as text, for vectors: paths whose turns have names, and searches whose turns are scripted."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence

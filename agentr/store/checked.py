@@ -1,7 +1,5 @@
 """Files of sealed stages, compared with their hashes; each once, while it does not change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from agentr.errors import DataError

@@ -5,8 +5,6 @@ who train and log, in places that nobody relies on before the stage is sealed. A
 ``disk``, a system call at a time, so that a test can let the n-th of them fail, or be the last.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -12,8 +12,6 @@ takes the folder over, and the others join. What is no tree's own, such as the f
 (``failures-1.jsonl``).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

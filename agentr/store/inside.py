@@ -1,8 +1,6 @@
 """What is of a run lies in its directory: no name and no link leads outside, and all that lies there are files and
 folders."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath

@@ -11,8 +11,6 @@ control/{train,eval}                            the control arm
 After ``eval`` come ``recovery``, ``shortened`` and ``judged``, where they are measured.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

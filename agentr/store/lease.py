@@ -10,8 +10,6 @@ the run. So it looks again before its next change to the run directory (``agentr
 nothing if it lost the run. What works for an owner elsewhere is fenced by ``agentr.store.working``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -16,8 +16,6 @@ entry; one that the run directory does not have stays until then. What no entry 
 A mirror that does not work stops nothing: it is said once for each cause, and tried again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -1,7 +1,5 @@
 """The folder of a model in Hugging Face format, as engines and trainers load it."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who and what made a run: version, commit, command, packages and hardware."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

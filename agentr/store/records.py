@@ -4,8 +4,6 @@ The manifest also knows the stages that are running and the configuration. It is
 anew from the seals.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any

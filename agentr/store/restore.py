@@ -5,8 +5,6 @@ While that goes on, a file in the directory says so. A restore that was cut off 
 there yet.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, suppress

@@ -1,8 +1,6 @@
 """Rows of a dataset: token ids, loss masks and provenance.
 ``agentr.store.dataset`` says how they are written to disk."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -3,8 +3,6 @@
 A restart reads everything that it needs from this state. ``agentr.store.layout`` names the files.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path

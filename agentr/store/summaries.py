@@ -4,8 +4,6 @@ In the manifest a summary is a flat table. Keys that a type does not know are ke
 wrote them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

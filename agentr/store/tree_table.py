@@ -1,7 +1,5 @@
 """What there is to say of a tree in one row: the columns of ``summary.parquet`` beside the trees of a stage."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, fields
 from statistics import fmean

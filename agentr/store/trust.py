@@ -6,8 +6,6 @@ configuration, so that a run may be moved, packed and unpacked, and one with ano
 holds the hash of each file of code that the configuration names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

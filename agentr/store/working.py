@@ -6,8 +6,6 @@ its work over *renames* the folder to an epoch of its own. From then on every pa
 it fails at its next file, and nothing of it becomes visible.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from agentr.errors import RunError

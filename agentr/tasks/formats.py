@@ -4,8 +4,6 @@ Each format is one object with ``parse`` and ``compose``. What cannot be read is
 so, and it is counted. The text that a format returns is only ever sent to an environment server as a JSON string.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

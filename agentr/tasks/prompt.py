@@ -1,7 +1,5 @@
 """The opening of an episode: what the agent is told before its first turn."""
 
-from __future__ import annotations
-
 from agentr.config.turns import PromptConfig
 from agentr.errors import ConfigError
 from agentr.tasks.formats import action_format, written

@@ -6,8 +6,6 @@ special tokens of the model; what stands in a call's arguments never is: a text 
 JSON allows.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

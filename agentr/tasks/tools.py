@@ -1,8 +1,6 @@
 """The tools of an environment: what a chat template is told of them, and how a call becomes an action and an action a
 call."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

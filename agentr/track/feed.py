@@ -7,8 +7,6 @@ or at once when the driver is gone. What a person should know is on its standard
 to the log.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

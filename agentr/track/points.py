@@ -5,8 +5,6 @@ that was killed and goes on makes the points of one that was not, and a tracker 
 all of them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """MLflow: the server of ``MLFLOW_TRACKING_URI``; without one, files in the run directory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """TensorBoard: files of events in the run directory.
 ``tensorboard --logdir RUNS`` shows the curves of all runs below a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader

@@ -1,8 +1,6 @@
 """Trackio: a database in the run directory, or the place that ``TRACKIO_DIR``, ``TRACKIO_SPACE_ID`` or
 ``TRACKIO_SERVER_URL`` names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Weights & Biases: its server, or with ``WANDB_MODE=offline`` files in the run directory, for ``wandb sync``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

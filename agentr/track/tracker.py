@@ -1,7 +1,5 @@
 """The seam: what a tracker is to agentr, and which there are."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

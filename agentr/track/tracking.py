@@ -1,7 +1,5 @@
 """The driver's side of tracking: keeps a process for each tracker, which tells it what comes in the run directory."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

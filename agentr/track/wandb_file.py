@@ -1,8 +1,6 @@
 """Reads the rows of a file that Weights & Biases wrote offline: records in the form of LevelDB's logs, as protocol
 buffers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

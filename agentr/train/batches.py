@@ -5,8 +5,6 @@ share is computed once. Rows that say nothing (every advantage is 0) count where
 through the model, unless something besides advantages is trained on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Why a training does not step: its workers have no place, or one of them hangs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass

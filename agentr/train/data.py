@@ -10,8 +10,6 @@ by length, so that micro-batches waste little padding, or by their tokens where 
 together.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

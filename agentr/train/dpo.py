@@ -15,8 +15,6 @@ depend on how a batch is cut. TRL averages the ``sft`` term over the tokens of e
 corrected for that.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

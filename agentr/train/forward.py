@@ -1,8 +1,6 @@
 """What goes through the model in a micro-batch: rows one by one, or packed so that common beginnings are computed
 once."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ What we add: log-probabilities of rows that share beginnings are computed from p
 rows that there are, although batches have a fixed size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import fields, replace

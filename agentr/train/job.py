@@ -17,8 +17,6 @@ An attempt takes over the working folder of the one before, whose workers may li
 (``agentr.store.working``).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -5,8 +5,6 @@ it again. Ray Train would resume by run name, so each attempt gets a name of its
 thrown away afterwards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """One online job in one worker: waits for the rollouts of each step, trains on them, publishes the weights."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

@@ -12,8 +12,6 @@ The folder ``feed`` is all that the two sides share, so either may die and come 
 A worker that was killed goes on from its last checkpoint through the steps that are there, to the same weights.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ sum of the positive and the sum of the negative advantages.)
 Where rows part, the last common token stands once for each of them: a place in a sequence predicts one token only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

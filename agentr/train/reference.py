@@ -4,8 +4,6 @@ The reference is the start checkpoint, which does not change, so its log-probabi
 first step. A resumed job, whose engine holds a later policy, reads the file: a second model in memory is never needed.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

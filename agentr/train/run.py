@@ -1,7 +1,5 @@
 """One job in one worker, from the start checkpoint to the result."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from pathlib import Path

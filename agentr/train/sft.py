@@ -8,8 +8,6 @@ little, and cutting the batch differently changes nothing but rounding. Nor does
 several rows have in common is computed once and counts as often as it stands in a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Watches the steps of a worker: one that takes long says where it is, and one that takes too long ends its process."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import socket

@@ -5,8 +5,6 @@ restarts a failed worker group whatever the reason, and each restart costs half 
 left in ``failure.json`` for the driver.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -14,8 +14,6 @@ Types are tables, since keys are as JSON has them, and ``from`` is one. What is 
 is.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, TypedDict
 
 from agentr.evaluate.statistics import Estimate

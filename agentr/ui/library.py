@@ -1,8 +1,6 @@
 """Finds the runs and comparisons below folders, and gives each an id that does not change while the folders are the
 same."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

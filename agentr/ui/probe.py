@@ -1,7 +1,5 @@
 """Starts probes (``agentr.ui.probing``) on demand and keeps their results outside the run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

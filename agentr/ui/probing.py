@@ -6,8 +6,6 @@ the other: importing what models need takes longer than most probes, so it stays
 after each policy, so that the page can show it meanwhile.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,8 +1,6 @@
 """What is written of a run or a comparison: its pages in one file, the same numbers as JSON, and a table for the
 terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice

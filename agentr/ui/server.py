@@ -5,8 +5,6 @@ A run's texts come from models and environments and may be hostile. They leave a
 only, and the Content-Security-Policy lets no other script run and nothing leave.
 """
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import mimetypes

@@ -1,8 +1,6 @@
 """One file that shows one thing of a run, or all of it (``agentr.ui.report``): the page with its answers in itself,
 which asks nobody."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -3,8 +3,6 @@
 A test compares the two, and asks a real Prometheus every query after a real run.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ docs/index.md, a comment ``<!-- api: agentr.read.run -->`` becomes the docstring
 formulas become SVG and MathML, which a reader's browser shows without a script and without a network.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

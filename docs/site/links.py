@@ -4,8 +4,6 @@ What a page links to within the site has to be there, anchors included. Addresse
 written to ``build/external_links.txt``, each with the pages that name it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from html.parser import HTMLParser

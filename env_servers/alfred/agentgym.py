@@ -5,8 +5,6 @@ there are texts only. The original has no ``/close``; here there is one, because
 until it expires. ``game`` N is described in `env_servers/agentgym.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter

@@ -4,8 +4,6 @@ The generator draws from it and the expert searches by it, so what a demonstrati
 demonstrations.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path

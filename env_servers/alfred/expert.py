@@ -5,8 +5,6 @@ demonstration shows how: the likeliest places first, one after another, remember
 what an agent can imitate. It plays any world with these texts, the real ALFWorld included.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Names are ``kind number``, as the texts write them: ``cabinet 3`` is a receptacl
 a problem's receptacles and things is the order in which texts list them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property

@@ -13,7 +13,7 @@ when its socket is closed. It has one thread, without which a fork would not be 
 imported: the interpreter need not have it.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # ALFWorld may have an older Python
 
 import contextlib
 import ctypes

@@ -14,8 +14,6 @@ process (4-40 ms), or replays the actions if none is kept there. For search on m
 `env_servers.household`, which plays the same files ten thousand times faster.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

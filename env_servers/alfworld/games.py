@@ -1,7 +1,5 @@
 """ALFWorld's game files: where they are, which of them count, and their ids."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """AgentGym's dialect of BabyAI: observations end with the available actions, ``score`` is the reward so far, errors as
 answers. Not kept: ``/render``, for there are no pictures here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter

@@ -20,8 +20,6 @@ text; ways lead through closed doors; "move forward" and "drop" are offered wher
 front of a box, so that KeyInBox cannot be solved.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from dataclasses import dataclass

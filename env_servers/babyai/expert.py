@@ -5,8 +5,6 @@ way: into the latest state of that way, or straight to the end of the mission. W
 becomes the thought.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ A level and a seed determine everything. Whatever minigrid prints while it gener
 dropped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

@@ -4,8 +4,6 @@ There, the move that accomplishes the first part of "then" can fail the second, 
 cannot be won when it names two doors. Here the second part is failed by later moves alone.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from minigrid.envs.babyai.core.verifier import AfterInstr, BeforeInstr

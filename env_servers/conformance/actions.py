@@ -1,7 +1,5 @@
 """Checks of what may be said and stored: suggestions, the expert's actions, nonsense, damaged snapshots."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compares two answers of a server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from env_servers.conformance.server import Broken, require

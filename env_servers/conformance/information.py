@@ -1,7 +1,5 @@
 """Checks of what a server publishes: its specification and its splits."""
 
-from __future__ import annotations
-
 from itertools import product
 
 from env_servers.conformance.server import NotApplicable, require

@@ -3,8 +3,6 @@
 That our own server refuses malformed and oversize ones is schemathesis's to check (`tests/env_servers/test_fuzz.py`).
 """
 
-from __future__ import annotations
-
 import httpx
 
 from env_servers.conformance.server import NotApplicable, require

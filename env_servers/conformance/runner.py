@@ -1,7 +1,5 @@
 """Runs the checks and reports on each."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

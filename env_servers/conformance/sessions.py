@@ -1,7 +1,5 @@
 """Checks of sessions: isolation, repetition, closing, ends."""
 
-from __future__ import annotations
-
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor

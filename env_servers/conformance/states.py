@@ -1,7 +1,5 @@
 """Checks of the state machine: what reset, fork, expand and snapshot make must go on alike."""
 
-from __future__ import annotations
-
 import json
 
 from env_servers.conformance.comparison import Comparison, where

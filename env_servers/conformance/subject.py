@@ -1,7 +1,5 @@
 """The subject of the checks: the servers under test, and recorded plays of their tasks."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

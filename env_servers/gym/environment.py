@@ -19,8 +19,6 @@ the letter: Gymnasium has no copies, and Python's deep copies of a foreign objec
 environments are kept open.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence

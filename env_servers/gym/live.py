@@ -1,7 +1,5 @@
 """The environments that are open: a bounded number, whatever the number of sessions."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Between Gymnasium's spaces and text: what an agent writes as an action, and an observation as what it reads."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ A simulator of our own: the state is plain data, so that a step or a fork takes 
   is not the ALFWorld benchmark; ``env_servers.alfworld`` is.
 """
 
-from __future__ import annotations
-
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ divided between ``train`` and ``dev`` by a fixed draw of each, so that no goal i
 anew for every problem.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ or not, with ``id``, ``task`` and ``pddl_problem``. Ids are ``split/name/trial``
 ``pick_clean_then_place_in_recep-Cloth-None-Cabinet-424``.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

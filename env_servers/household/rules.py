@@ -6,8 +6,6 @@ an object is examined only in the hand (its rules mean more, but the engine offe
 are understood too: ``put X in/on Y`` for ``move X to Y``, and ``toggle X`` for ``use X``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ code again, silently, before its own (and is remembered, see `PythonTool`). Chan
 run (`sandbox/cells.py`); the time is not, so a value that was read from a clock is another one for later code.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import random
 import re

@@ -4,8 +4,6 @@ A family is a function of a random generator and a level, 1 to 3. It gives a que
 answer, and the thought that leads to the code.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

@@ -11,8 +11,6 @@ The answer of a problem is
 Of a list of answers the first one counts. ``level`` becomes the difficulty.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

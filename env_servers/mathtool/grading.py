@@ -11,8 +11,6 @@ r"""Grades answers: an answer is right if it means what the gold answer means (`
   before a value (``x = 27``) may be left out or added. ``0 < x < 1``, ``Interval.open(0, 1)`` and ``(0, 1)`` are one.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable, Sequence

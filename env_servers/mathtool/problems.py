@@ -1,7 +1,5 @@
 """Problems: what one is, and the generated ones that stand in where the user gives no file."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re

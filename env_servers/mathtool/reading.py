@@ -5,8 +5,6 @@ A reading takes the whole answer or none of it: what the grammar does not know i
 alone. So nothing is overlooked because it is left over. Nothing is run, and the work is bounded by the answer's length.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 r"""From what people, Python, sympy and LaTeX write to numbers, names and signs of one kind."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

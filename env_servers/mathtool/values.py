@@ -1,7 +1,5 @@
 """Compares the values of two terms: exactly as fractions, else by mpmath at fixed points, to a hundred digits."""
 
-from __future__ import annotations
-
 import math
 import operator
 import random

@@ -1,8 +1,6 @@
 """English around a value: what leads to it, numbers in words, units, what is counted.
 All is listed: any other word is left over."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -11,8 +11,6 @@ An empty query is a 400. A search that could not be carried out is a 503, one th
 ``ErrorBody``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,7 +1,5 @@
 """BM25 in this process (bm25s), with English stems (PyStemmer)."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import threading

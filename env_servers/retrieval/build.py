@@ -1,7 +1,5 @@
 """From options to a retriever: the same options for the environment and for the service."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,8 +1,6 @@
 """A cache of answers that cost something, on disk, shared by threads and processes; also a recording that a run can be
 replayed from."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import threading

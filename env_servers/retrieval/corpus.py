@@ -7,8 +7,6 @@
 - ``.json``, an object: query -> text, as in ARPO's search cache; the query becomes the title.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Dense retrieval: any sentence encoder that transformers can load from a folder, mean pooling, exact inner product."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 import threading

@@ -1,8 +1,6 @@
 """Calls to services that may be slow, busy or gone: one deadline over all attempts, and waits that grow between
 them."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

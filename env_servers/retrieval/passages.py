@@ -1,7 +1,5 @@
 """Passages of two to five sentences about the things of the fictional world: the default corpus."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

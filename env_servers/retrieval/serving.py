@@ -4,8 +4,6 @@ Once it listens it prints one line of JSON on stdout, ``{"url": .., "retriever":
 comes from an environment variable, as do the keys of the services that a retriever calls.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Summarising what a search found by a second language model, as ET-Agent does with pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Retrievers behind HTTP: a web search with a JSON interface, and another server of this package."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import quote_plus
 

@@ -1,7 +1,5 @@
 """Runs a call's code in the process made for it."""
 
-from __future__ import annotations
-
 import ast
 import atexit
 import linecache

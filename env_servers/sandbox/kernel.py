@@ -1,7 +1,5 @@
 """The system calls that Python 3.11 has no function for, and the seccomp filter. Linux on x86_64 and aarch64."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -5,8 +5,6 @@ name) and its file system is what ``View`` lists, read-only. Where neither works
 unprotected is not offered.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

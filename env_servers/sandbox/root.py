@@ -1,8 +1,6 @@
 """Builds the root file system of the sandbox, inside new namespaces, and executes the zygote in it: bubblewrap's work,
 without it."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """``Sandbox.run``: code in, output out. The outer side of `zygote.py`."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

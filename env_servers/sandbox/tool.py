@@ -1,7 +1,5 @@
 """Python as an agent's tool: code in, and what the agent is told of it out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -9,8 +9,6 @@ mounts; when it ends, for whatever reason, the kernel ends all that the call has
 privilege and runs the code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -2,8 +2,6 @@
 ``score``, errors as answers. Not kept: the endpoints that show pictures or the simulator's insides, which no client of
 AgentGym's asks for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter

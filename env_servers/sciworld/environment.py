@@ -15,8 +15,6 @@ Choices that matter for a comparison with published results:
 Games of one virtual machine take turns, so one server uses one core; run several servers for more.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

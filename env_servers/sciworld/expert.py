@@ -1,7 +1,5 @@
 """ScienceWorld's expert: the actions of the simulator's own solver, with a thought for each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

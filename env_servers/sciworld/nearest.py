@@ -5,8 +5,6 @@ It makes the game easier, since the agent is told the right words, and what the 
 default.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -13,8 +13,6 @@ ways to name it:
 - ETO's ``["task-1-boil", 12]``: the old name of the task, with its number and with parentheses (`from_eto`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

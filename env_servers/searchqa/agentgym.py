@@ -1,8 +1,6 @@
 """AgentGym's dialect of SearchQA: the action is the agent's whole text with its tags, ``id`` is the question, errors
 with their status."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter

@@ -1,8 +1,6 @@
 """Comparing answers: exact match and token F1 over normalised text, as SQuAD and HotpotQA do (Rajpurkar et al. 2016,
 Yang et al. 2018)."""
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

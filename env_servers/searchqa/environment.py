@@ -13,8 +13,6 @@ Where a search, a summary or the sandbox cannot be had, `Unavailable` is raised 
 that is down is not an observation, and not a reward either.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

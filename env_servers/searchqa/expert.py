@@ -1,7 +1,5 @@
 """The expert: it knows which facts a question hangs on, looks each of them up, and answers."""
 
-from __future__ import annotations
-
 import random
 
 from env_servers.base import ExpertStep

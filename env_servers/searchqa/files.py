@@ -5,8 +5,6 @@ The answers are ``golden_answers`` (FlashRAG), ``answer`` or ``answers``, and ``
 ``type``, ``level`` and ``hops`` become labels. Of verl's tables, math is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

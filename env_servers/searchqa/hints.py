@@ -1,7 +1,5 @@
 """Actions that make sense: searches for the names in a question and in what was found, and a guess."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

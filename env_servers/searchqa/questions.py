@@ -11,8 +11,6 @@ The splits divide the *entities* that questions start from, 70/15/15 % of each k
 one split starts from starts a question of another, and no chain of facts is in two splits.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -2,8 +2,6 @@
 ``goal`` are accepted and without effect, as there), errors as answers. Not kept: ``/commands`` and ``/goal``, which are
 broken there. See `environment.py` for how ``data_idx`` relates to published results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter

@@ -13,8 +13,6 @@ Known faults of the original that are not repeated: order by directory listing, 
 module-wide ``random.seed`` in every reset, a traversal that writes into the recipe table while reading it.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Mapping

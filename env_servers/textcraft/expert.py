@@ -4,8 +4,6 @@ It also decides which recipes an *exact* task shows (see `environment.py`): one 
 every tag replaced by the item that the plan uses.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -5,8 +5,6 @@ seed chooses distractors and, where recipes are exact, the items that stand for 
 out. A goal without one may be a text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The original has no ``/close``, which exhausts its host; here there is one. ``se
 `env_servers/agentgym.py`, null takes task 0. ``/state`` says what the original means it to say.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

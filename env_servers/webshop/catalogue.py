@@ -5,8 +5,6 @@ attributes and options, so that a goal is found by reading, not by its type alon
 are only on its Features page.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """WebShop: find a product in an online shop by searching and clicking, choose its options and buy it."""
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 from importlib.util import find_spec

@@ -5,8 +5,6 @@ reads and chooses as a customer would, so that its steps can be learned from. Wh
 words finds a product that fulfils it, it searches for the title of the product that the goal was made from.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

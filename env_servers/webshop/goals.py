@@ -5,8 +5,6 @@ Two numberings are published. WebShop's 12,087 human goals belong to the full ca
 that have an instruction. Either list is shuffled with seed 233, and a task's number is its place in that order.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence

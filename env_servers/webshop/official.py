@@ -1,7 +1,5 @@
 """The official files: WebShop's products and goals, and Agent-R's lists of task numbers."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence

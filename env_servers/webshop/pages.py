@@ -4,8 +4,6 @@ The text is what the original's ``text`` mode, which AgentGym serves, makes of i
 " [SEP] ".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

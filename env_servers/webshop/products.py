@@ -1,7 +1,5 @@
 """Products, and the records of the official product files read into them."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterable, Mapping

@@ -6,8 +6,6 @@ implementation).
 The published code may count an option that nobody asked for and so exceed 1; here the reward is capped at 1.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping

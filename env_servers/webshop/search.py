@@ -4,8 +4,6 @@ Twenty lines of numpy in place of a search library: at this size a library adds 
 speed.
 """
 
-from __future__ import annotations
-
 import re
 from array import array
 from collections import Counter, defaultdict

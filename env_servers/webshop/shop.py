@@ -1,7 +1,5 @@
 """The shop: everything that is the same for all customers. Read-only, and safe to share between threads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from env_servers.webshop import pages

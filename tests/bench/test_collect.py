@@ -1,7 +1,5 @@
 """`agentr bench collect` as one calls it, with the small model that ships."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The benchmark of environments."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

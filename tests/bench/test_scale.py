@@ -1,7 +1,5 @@
 """`python -m tests.tools.bench scale` as one calls it, small; and its rule of what limits."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The benchmark of the run directory."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the pages take on large runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The benchmarks as one calls them."""
 
-from __future__ import annotations
-
 from typer.testing import CliRunner
 
 from tests.tools.bench.command import app

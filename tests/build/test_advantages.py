@@ -1,7 +1,5 @@
 """Advantages by paper and equation, on numbers that one can check by hand."""
 
-from __future__ import annotations
-
 from statistics import fmean, stdev
 
 import pytest

@@ -1,7 +1,5 @@
 """Pairs, splices, masks and mixtures on a golden tree that can be checked by eye."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, cast

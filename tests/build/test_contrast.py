@@ -1,7 +1,5 @@
 """ETO's pair rules, one golden test each, on trees that can be checked by eye."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,8 +1,6 @@
 """What other tools say of their entries is understood or refused: marks of turns, bad examples, tools, keys that nobody
 knows."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Exports in TRL's own trainers: what they make of a file is what agentr trains on, but for what the export has
 counted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of other tools as rows and back again: the same ids and masks, and errors that name the entry."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

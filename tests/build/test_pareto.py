@@ -1,7 +1,5 @@
 """Pareto sampling, against NSGA-II as its paper has it (Deb et al. 2002)."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

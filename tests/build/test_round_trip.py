@@ -1,8 +1,6 @@
 """What is exported is imported: the same tokens and the same masks in every format, except what the export has
 counted."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,8 +1,6 @@
 """Rows of policies that reason: what is context in them, what is learnt, and that their prompts are those that the
 policy saw."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

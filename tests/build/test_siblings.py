@@ -1,7 +1,5 @@
 """Each rule of sibling pairs on trees that can be checked by eye, the rows made of them, and the mixture of tasks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which turns of a path are learnt: by hand, on paths of one tree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the chaos tests compare with: a run of online training that nobody disturbs, made once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

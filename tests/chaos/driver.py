@@ -1,7 +1,5 @@
 """Runs of the real command line in a process of their own, to be killed: what the chaos tests share."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

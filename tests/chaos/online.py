@@ -1,7 +1,5 @@
 """A small run of online training, for the tests that disturb it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.chaos.driver import Driver, start

@@ -4,8 +4,6 @@ Agent-R is killed everywhere, in turn. A comparison of the other recipes is kill
 growth of DensePolicy's trees.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

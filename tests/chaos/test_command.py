@@ -5,8 +5,6 @@ All parts of a step, by hand: ``pytest tests/chaos/test_command.py --by-hand -k 
 Agent-R, in a quarter of an hour on two cores: ``python -m tests.tools.chaos configs/smoke.yaml``.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

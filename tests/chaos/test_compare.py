@@ -1,8 +1,6 @@
 """Chaos without a cluster: a run that is not the same is noticed, faults are chosen and spread, growth is told from
 noise."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

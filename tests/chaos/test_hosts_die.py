@@ -6,8 +6,6 @@ off, together and each by itself, and links that are cut for three minutes are t
 tests/chaos/test_hosts_die.py --by-hand -s``.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

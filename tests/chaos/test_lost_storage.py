@@ -1,8 +1,6 @@
 """The run directory is lost in the middle of a run: what was sealed comes back from the mirror, and the run is
 finished."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Online training, killed in every part of a step: it comes to the same rollouts, rows, losses and weights."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """A Ray of one's own: what it cannot start without is said before, what a killed one left is not minded, and nothing of
 it stays."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

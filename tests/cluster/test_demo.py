@@ -4,8 +4,6 @@ By hand, half an hour on two cores: ``pytest tests/cluster/test_demo.py --by-han
 demo`` left in ``runs/demo``, which is made first if it is not there.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

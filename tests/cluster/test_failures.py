@@ -1,8 +1,6 @@
 """What a person is told of a failure in another process: one sentence and a hint; the traceback is in the log that it
 names."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """The kinds of causes, their table in the documentation, and the tests that provoke them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields, is_dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a configuration needs of a cluster, on clusters that are made up."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Nodes on hosts of their own: one whose disk is full, one whose link is cut, one that is dead."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

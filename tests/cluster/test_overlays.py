@@ -1,7 +1,5 @@
 """Sets of values for kinds of clusters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """What agentr uses of Ray that Ray keeps private: in one module, and seen to work with the version that is
 installed."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Restarts within a window, and not within a life."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Runs on several hosts: what is refused before it begins, a run from its start to its report, and one whose head dies
 under it."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

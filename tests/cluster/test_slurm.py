@@ -1,8 +1,6 @@
 """A run on a real SLURM of two nodes, whose time limit is shorter than the run: it is requeued and goes on by
 itself."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

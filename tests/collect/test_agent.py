@@ -1,7 +1,5 @@
 """One turn, and the sessions of a tree, without a server."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 from types import SimpleNamespace

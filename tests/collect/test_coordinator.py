@@ -1,7 +1,5 @@
 """A coordinator in this process: which tasks it gives, and a job from its start to its end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A judge of held-out episodes, against real environment servers: what it is shown, what its answers are counted as."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Sequence

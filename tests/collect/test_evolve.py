@@ -1,7 +1,5 @@
 """The flywheel against a real environment server: what each operator makes is what it says."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole trees against a real environment server: determinism, resume, resets, failures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """What a coordinator's trees took, as its metrics say it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agentr.cluster import metrics

@@ -1,8 +1,6 @@
 """What a judge is asked, and which revisions pay, with a counter that pays what it stands at: each figure can be
 checked by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Conciseness, proved by execution, against the environment itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean

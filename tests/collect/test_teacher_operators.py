@@ -1,8 +1,6 @@
 """Operators that ask a teacher, against a real environment server: what is asked, what becomes of answers of any kind,
 and what is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

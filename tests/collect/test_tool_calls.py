@@ -1,8 +1,6 @@
 """Episodes by tool calls, from the opening to the row: real servers, the families' templates, a policy that follows the
 expert's plan."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

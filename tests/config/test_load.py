@@ -1,7 +1,5 @@
 """Configuration: every checked-in file validates, every mistake is named, and all of them at once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

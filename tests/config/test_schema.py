@@ -1,8 +1,6 @@
 """The JSON schema by which editors check a configuration: it takes what is shipped, and refuses what loading
 refuses."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random
@@ -58,7 +56,7 @@ def leaves(data: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def every() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, method in methods().items():
-        yield name, plain(Config(method=method.Config()))
+        yield name, plain(Config(method=method.config_class()))
 
 
 def within(data: Any, path: tuple[Any, ...]) -> Any:

@@ -4,8 +4,6 @@ is shown.
 ``python -m tests.docs.a_turn`` writes the page anew.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

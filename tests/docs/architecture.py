@@ -4,8 +4,6 @@ the seams.
 ``python -m tests.docs.architecture`` writes the page anew.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from graphlib import TopologicalSorter

@@ -3,8 +3,6 @@
 python -m tests.docs.configuration > docs/configuration.md
 """
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from collections.abc import Iterator
@@ -92,7 +90,7 @@ def keys() -> int:
 
 def undescribed() -> list[str]:
     """Returns the keys without a description."""
-    sections = [*_uses(), *(method.Config for method in methods().values())]
+    sections = [*_uses(), *(method.config_class for method in methods().values())]
     found = [(cls, name, value) for cls in sections for name, value in _schema(cls)["properties"].items()]
     return [
         f"{cls.__name__}.{name}"
@@ -121,11 +119,13 @@ def _uses() -> Counter[type]:
 
     walk(Config())
     for method in methods().values():
-        for base in method.Config.__mro__[1:]:
+        for base in method.config_class.__mro__[1:]:
             if is_dataclass(base) and base is not MethodConfig and issubclass(base, MethodConfig) and base not in found:
                 walk(base())
-        inherited = {each.name for base in method.Config.__mro__[1:] if is_dataclass(base) for each in fields(base)}
-        section = method.Config()
+        inherited = {
+            each.name for base in method.config_class.__mro__[1:] if is_dataclass(base) for each in fields(base)
+        }
+        section = method.config_class()
         for each in fields(section):
             value = getattr(section, each.name)
             inner = value[0] if isinstance(value, list) and value else value
@@ -152,11 +152,11 @@ def _methods() -> Iterator[str]:
     bases = dict.fromkeys(
         base
         for method in methods().values()
-        for base in reversed(method.Config.__mro__[1:])
+        for base in reversed(method.config_class.__mro__[1:])
         if base is not MethodConfig and is_dataclass(base) and issubclass(base, MethodConfig)
     )
     for base in bases:
-        of = ", ".join(f"`{name}`" for name, method in methods().items() if issubclass(method.Config, base))
+        of = ", ".join(f"`{name}`" for name, method in methods().items() if issubclass(method.config_class, base))
         yield f"\n### {_NAMES[base.__name__].capitalize()}\n\n{of}: {_doc(base)}\n{_table('method', base())}"
     for name, method in methods().items():
         presets = ", ".join(f"`{preset}`" for preset in dict.fromkeys(["default", *method.presets]))
@@ -164,10 +164,10 @@ def _methods() -> Iterator[str]:
             f"\n### method: {{type: {name}}}\n\n{method.title}. [Its page]({method.page.removeprefix('docs/')}). "
             f"Presets: {presets}.\n"
         )
-        base = method.Config.__mro__[1]
+        base = method.config_class.__mro__[1]
         if base is not MethodConfig:
             yield f"\nKeys: {_link(base)}, and these.\n"
-        yield _table("method", method.Config())
+        yield _table("method", method.config_class())
 
 
 def _table(section: str, value: Any) -> str:

@@ -3,8 +3,6 @@
 ``python -m tests.docs.estimates`` writes the page anew.
 """
 
-from __future__ import annotations
-
 from agentr.launch.estimate import estimate
 from agentr.methods import load, plan_of
 from tests.docs.pages import ROOT, refreshed

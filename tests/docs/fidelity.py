@@ -3,8 +3,6 @@
 That it does is the tests' of ``tests/fidelity``. ``python -m tests.docs.fidelity`` writes the page anew.
 """
 
-from __future__ import annotations
-
 from io import StringIO
 
 from rich.console import Console

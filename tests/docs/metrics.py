@@ -1,7 +1,5 @@
 """Makes docs/metrics.md: every metric and every alert. ``python -m tests.docs.metrics`` writes the page anew."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Pages with parts that a script makes: each stands in a fenced block below a comment ``<!-- made: NAME -->``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

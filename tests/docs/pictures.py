@@ -9,8 +9,6 @@ the command.
 # pyright: reportMissingImports=false
 # Playwright is in the lock of make test-ui alone.
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

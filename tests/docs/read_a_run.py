@@ -3,8 +3,6 @@
 ``python -m tests.docs.read_a_run`` writes the page and its picture anew; a test runs the page and compares.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

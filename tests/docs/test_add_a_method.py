@@ -1,8 +1,6 @@
 """The methods on the page `docs/add_a_method.md` work as they stand there: alone, each in a file beside its
 configuration."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Commands on the pages: all of them are commands of agentr, and those of the pages that a new user reads are run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

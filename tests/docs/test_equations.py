@@ -1,8 +1,6 @@
 """The tables of equations on the pages of the methods: keys and golden vectors that there are, and no equation left
 out."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -14,7 +12,7 @@ from agentr.methods import methods
 from tests.docs.pages import ROOT
 
 RULES = {rule.id: rule for rule in read_rules()}
-KEYS = {key for method in methods().values() for key, _ in flatten(plain(Config(method=method.Config())))}
+KEYS = {key for method in methods().values() for key, _ in flatten(plain(Config(method=method.config_class())))}
 
 
 def lines(section: str) -> list[tuple[str, str]]:

@@ -1,7 +1,5 @@
 """The pages on the architecture say what the code does: their parts are made anew, and what they name exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """docs/pages.md shows every page in every form: light, dark and as on a phone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

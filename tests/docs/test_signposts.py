@@ -1,7 +1,5 @@
 """Every place that a document names is there: paths, modules, classes and their attributes."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """What the site is made of, without making it (``make docs``): its list of pages, and the check of its links."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

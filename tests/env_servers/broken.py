@@ -1,8 +1,6 @@
 """A small environment that does everything right, and others that each get one thing wrong: what the conformance suite
 is tested on."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ the table of docs/environments.md; with ``--all`` also each pair that is judged 
 other commits can be asked, too: ``PYTHONPATH=THEIRS:. python tests/env_servers/pairs.py``.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

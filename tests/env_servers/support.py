@@ -1,7 +1,5 @@
 """A small environment with every fault one can ask for, and servers on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """AgentGym's protocol, driven by calls like those of its client: same paths, keys, and expectations of the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

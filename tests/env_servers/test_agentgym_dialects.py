@@ -1,8 +1,6 @@
 """AgentGym's dialects beside TextCraft's (`test_agentgym.py`), each driven by a client that sends what AgentGym's
 client sends and reads what it reads. The environment's expert says which actions to take."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ The official games cannot be had by a test. The real engine plays games that are
 ALFWorld's PDDL and the rules in the package.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The server over real HTTP: auth, limits, errors, isolation."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

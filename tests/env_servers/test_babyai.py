@@ -1,7 +1,5 @@
 """Levels, rules and text, without HTTP; minigrid itself is what the rules are compared with."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Limits of calls, in the environments that have them: what is refused, and that copies and snapshots count on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

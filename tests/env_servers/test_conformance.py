@@ -1,7 +1,5 @@
 """Every registered environment passes the conformance suite, and the suite finds what it is there to find."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

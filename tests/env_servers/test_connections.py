@@ -1,7 +1,5 @@
 """What a connection may cost a server before anything has asked who it is."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

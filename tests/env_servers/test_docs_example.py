@@ -1,7 +1,5 @@
 """The environment on the page `docs/add_an_environment.md` works as it stands there."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

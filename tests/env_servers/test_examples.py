@@ -1,7 +1,5 @@
 """The worked examples of the specifications are plays of the expert, and the environment still answers them so."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

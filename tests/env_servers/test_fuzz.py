@@ -3,8 +3,6 @@
 The description is made here for that purpose; the app serves none.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any, cast

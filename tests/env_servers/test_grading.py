@@ -1,8 +1,6 @@
 """Which answers are right: pairs that are equal or different by the way in which they were made, examples, and answers
 made to hurt."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Gymnasium's environments in words: the ones that it ships, and one that does not repeat itself."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The household: its rules against ALFWorld's, its tasks and its expert, without HTTP."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

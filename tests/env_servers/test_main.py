@@ -1,7 +1,5 @@
 """The command line: what it prints, what it refuses, and that it dies with its parent."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Math with Python: problems, answers, code, and the two ways to write actions."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The registry: environments described without loading, and the walls around their folders."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Retrievers, the cache, the services that they call and the one that they are."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The sandbox against code that means harm; everything here really runs."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """The simulator, its copies and its tasks, without HTTP."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Questions, answers and the state machine, without HTTP but where a failure must become one."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The session table, without HTTP and with a clock of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """How actions come out, in every environment: the status goes together with what is valid."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Questions and problems from files: each form is read as what it is, or refused with its place; nothing is guessed."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The world and its tasks, without HTTP."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The shop, its goals and its reward, without HTTP."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -7,8 +7,6 @@ moves nothing.
     python tests/envs/corridor.py PORT SESSIONS      # under an interpreter that has openenv
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """Our client on AgentGym's protocol: against our own server's dialects, and against one that behaves as the original's
 do."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """The client against real servers that fail in every way a server can."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

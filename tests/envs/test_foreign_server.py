@@ -1,8 +1,6 @@
 """Whatever an environment server sends is an observation, a failure of this tree, or an error of the run: for each
 protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

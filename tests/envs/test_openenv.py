@@ -1,8 +1,6 @@
 """Our client on OpenEnv's protocol: against a server that the package itself serves, and against an imitation with
 faults."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util

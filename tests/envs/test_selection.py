@@ -1,7 +1,5 @@
 """Task selection and the split guard, without a server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

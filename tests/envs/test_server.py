@@ -1,7 +1,5 @@
 """The supervisor of a server process: restarts, hangs, giving up, and no orphans."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

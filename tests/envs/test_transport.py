@@ -1,7 +1,5 @@
 """How many requests a server gets at once, and when their deadlines begin."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """Metrics and intervals against numbers computed by hand."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """When policies reflect, counted by hand."""
 
-from __future__ import annotations
-
 from agentr.evaluate.metrics import Evaluation, evaluate
 from agentr.evaluate.reflections import FALSE, PASSED_OVER, Reflections
 from agentr.evaluate.statistics import Estimate, mean_interval, share_interval

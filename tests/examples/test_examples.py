@@ -1,7 +1,5 @@
 """The examples are started as a reader starts them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -6,8 +6,6 @@ config.beta``: lines may move, and the same piece standing twice is told apart b
 commutes, are left as they are.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections import Counter

@@ -1,7 +1,5 @@
 """Changes to the code that a vector is about, for as long as a test takes."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

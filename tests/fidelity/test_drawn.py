@@ -1,8 +1,6 @@
 """Changes that are drawn, not chosen: what is drawn, and that a sample is noticed.
 All of it: ``python -m tests.fidelity.mutants``."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,8 +1,6 @@
 """Golden vectors: agentr follows each rule, each vector says what it is worked out to be, and each fails when the code
 changes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import Any

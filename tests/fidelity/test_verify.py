@@ -1,7 +1,5 @@
 """``agentr verify``: what it says, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

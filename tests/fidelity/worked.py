@@ -1,8 +1,6 @@
 """What derivations give: the arithmetic of vectors, and the gradients of losses, by differences and without agentr or
 torch."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """ET-Agent with real parts: the flywheel with every operator, killed on the way, then the rest of the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """`ray job submit` on a cluster with token authentication: runs to the end, is killed, and continues when it is
 submitted again."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """Checks files for ``ray up`` (``ray_jobs/clusters``): Ray's own check, and what that lets pass although no run could
 use the cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

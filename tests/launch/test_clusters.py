@@ -1,8 +1,6 @@
 """The launch files of ``ray_jobs``: all of them are checked, and each check finds what it is there for.
 Nothing of a cluster is started."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """What is read of a run that is over, without its services."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

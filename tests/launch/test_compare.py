@@ -1,7 +1,5 @@
 """Comparisons: what is refused, what is shared, and what the table says, on run directories written by hand."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from shutil import rmtree

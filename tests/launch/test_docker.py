@@ -1,7 +1,5 @@
 """The files of ``docker/``, without a build: that takes minutes, and ``docker/build_and_smoke.sh`` does it."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import re

@@ -1,7 +1,5 @@
 """Every file of a run in turn is flipped, cut or deleted: it is named, and what was made anew is what was there."""
 
-from __future__ import annotations
-
 import re
 import tarfile
 from collections.abc import Callable

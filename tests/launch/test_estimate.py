@@ -1,7 +1,5 @@
 """The dry run's estimate: bounds that hold, for every shipped configuration."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

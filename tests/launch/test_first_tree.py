@@ -1,8 +1,6 @@
 """Every shipped configuration is started as far as its first tree: real environment server, real prompts, a scripted
 policy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """A real Prometheus looks at a real run: the dashboard, the alerts and the list of metrics are about what is there."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math

@@ -1,7 +1,5 @@
 """A run directory is copied, renamed and moved: what it holds is found where it is now."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import cast

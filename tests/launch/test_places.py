@@ -1,7 +1,5 @@
 """A run directory that cannot be there is told in one sentence, whatever is asked of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ The presets' own lengths hold, with a tokenizer that makes about as many tokens 
 takes long is made smaller: how much is explored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real Prometheus finds the nodes of a cluster with the configuration that ships."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """How a run ends that is told to: at once, with the status that a shell expects, and with the way on."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Searches from a turn of a stored tree: what the policy sees, what is checked before, what is left, and that the run
 is only read."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What may travel to a cluster, and what is refused before anything is sent."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from collections.abc import AsyncIterator

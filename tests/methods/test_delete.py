@@ -1,7 +1,5 @@
 """A method goes with its folder: without it everything else of agentr works as before."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Models are found, or the error says what to do."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The shipped model: its tokenizer loses nothing, and it does read."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

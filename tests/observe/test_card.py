@@ -1,7 +1,5 @@
 """The card of a checkpoint: what it says, that it is the same for the same run, and that it changes no stage."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

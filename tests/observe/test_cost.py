@@ -1,7 +1,5 @@
 """The ideal that excess prefill is measured against, by hand."""
 
-from __future__ import annotations
-
 from agentr.observe.cost import ideal_prefill
 from agentr.search import UCT, Tree, UCTConfig
 from agentr.types import Message, Task

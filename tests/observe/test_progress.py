@@ -1,8 +1,6 @@
 """What a person reads of long work: which stage of how many, how far, how fast, how long still; on a terminal, in a
 log, afterwards."""
 
-from __future__ import annotations
-
 import io
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What one line for a stage says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is said of a run whose figures are known: differences in words, whether it is complete, and what it cost."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 

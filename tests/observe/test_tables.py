@@ -1,7 +1,5 @@
 """The tables of a run's page: what evaluations say of answers and calls, of reflections, of labels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

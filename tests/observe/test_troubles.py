@@ -1,7 +1,5 @@
 """Troubles are told in every place where somebody may look, and last as long as they do."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 from pathlib import Path

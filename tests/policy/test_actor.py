@@ -1,7 +1,5 @@
 """Engines as Ray actors: one is killed, and the router goes on with the right weights."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Conversations as tokens: nothing is rendered twice, and no observation can forge a turn."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """A real vLLM engine on a random model of two layers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ The templates are those that TRL ships, as their models' repositories have them,
 the families' special tokens; Mistral's first one, of Llama 2's kind, is the real one that mistral-common ships.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

@@ -1,8 +1,6 @@
 """Whatever an API sends is an answer, a refused prompt, a failure that is tried again, or an error of the run in the
 API's own words."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

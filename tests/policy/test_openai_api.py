@@ -1,7 +1,5 @@
 """The API client against a real server on loopback that fails in the ways APIs fail."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The router's decisions, over engines that are plain objects."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

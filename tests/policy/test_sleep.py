@@ -1,7 +1,5 @@
 """An engine that sleeps: the order of the calls, by a recording in vLLM's place (no GPU has run it)."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

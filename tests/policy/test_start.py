@@ -1,7 +1,5 @@
 """What is checked before an engine starts; no vLLM involved."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The templates are TRL's copies of the models' own, and one that writes what Mist
 special tokens of the tokenizers, as they are in the models'.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What travels between coordinators and engines arrives as it was."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The rollouts of online training, as they are read: by step and all together, traced both ways, and mended."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

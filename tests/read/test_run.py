@@ -1,7 +1,5 @@
 """Runs as objects: the public interface."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Rewards: the published ones by their numbers, and what is refused of others."""
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -1,7 +1,5 @@
 """A call that goes on beside its caller: its result and its error arrive where they are asked for."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

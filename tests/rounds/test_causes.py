@@ -1,8 +1,6 @@
 """Each cause is provoked, with real parts where they can be had, and named: with its kind, what was seen, and the
 setting to change."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

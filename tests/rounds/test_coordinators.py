@@ -1,8 +1,6 @@
 """Several coordinators share a stage: real actors, a real environment server; the engine answers by prompt and seed
 alone."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

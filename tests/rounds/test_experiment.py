@@ -1,7 +1,5 @@
 """Stages of an experiment that need nothing to run: which trajectories are played, and which checkpoint is the best."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import cast

@@ -1,8 +1,6 @@
 """The loop over rounds on services that take notes: what is asked of them, in which order, with which policy, tasks,
 seeds and steps."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a method says of itself before anything runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the driver says in metrics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agentr.rounds.run_metrics import Gauges

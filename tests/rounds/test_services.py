@@ -1,7 +1,5 @@
 """What goes on running when one experiment follows another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """An online run with one GPU, which engine and trainer share.
 The GPU is pretended: Ray books it, and both processes compute on the CPU."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The steps of online training with made-up rollouts and a made-up trainer: what is drawn, with which weights, and when
 it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """When nothing moves, the cause is named: with what was seen, and what to set."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Rollouts that branch: exactly so many leaves, beginnings that are shared, and where branches begin."""
 
-from __future__ import annotations
-
 import pytest
 
 from agentr.methods.tree_grpo.branch import Branch, Select

@@ -1,7 +1,5 @@
 """The adaptive tree: its rules one by one, a golden tree, and properties that hold for any answers."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,8 +1,6 @@
 """Branching by entropy (ARPO, arXiv 2507.19849): exactly so many leaves, and where branches begin with which
 probability."""
 
-from __future__ import annotations
-
 from statistics import fmean
 from typing import Any
 

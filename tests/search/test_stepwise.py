@@ -1,7 +1,5 @@
 """Rollouts from every point of a given path: which points, in which order, and to which end."""
 
-from __future__ import annotations
-
 import pytest
 
 from agentr.search.stepwise import Stepwise, given_path

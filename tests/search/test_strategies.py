@@ -1,7 +1,5 @@
 """What holds for every strategy: the promises of ``Strategy`` on which collecting and resuming rest."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Storing trees, prompts from stored ids, damaged files."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

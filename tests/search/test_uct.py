@@ -1,8 +1,6 @@
 """UCT against an independent simulation of the original's loop, golden trees, and properties that hold for any
 answers."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

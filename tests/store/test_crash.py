@@ -4,8 +4,6 @@ the new one.
 All writes of the store go through ``agentr.store.files.disk``, so each point can be tried.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import threading

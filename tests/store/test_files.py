@@ -1,7 +1,5 @@
 """Folders that appear whole, and what makes one a model."""
 
-from __future__ import annotations
-
 import errno
 import resource
 from pathlib import Path

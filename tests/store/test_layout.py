@@ -1,7 +1,5 @@
 """Names of stages, of the arms that they are of, and of what lies in a run directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Who owns a run, on one machine and on several, and what an owner that lost it can still do: nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

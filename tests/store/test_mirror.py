@@ -1,7 +1,5 @@
 """The mirror of a run, on a real S3 server and in a folder: what it names is whole, and what is lost comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

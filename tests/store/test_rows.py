@@ -1,7 +1,5 @@
 """Datasets on disk: types, losses, rows read back equal."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Seals: what they name, what they do not, and that nothing of a stage can change without their noticing."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The run directory: stages sealed once, owners, changed configurations, torn and corrupt files, a full disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

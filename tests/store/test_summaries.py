@@ -1,7 +1,5 @@
 """What the manifest keeps of a stage reads back as what the stage returned."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

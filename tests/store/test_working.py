@@ -1,7 +1,5 @@
 """What is unfinished in a stage belongs to one process: an old one that lives on changes nothing that anybody sees."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

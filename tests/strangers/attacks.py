@@ -1,7 +1,5 @@
 """Runs of somebody who means harm: each attack changes a copy of a whole run."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,8 +1,6 @@
 """Files of a run with drawn values in drawn places, and whatever checksum they need: each is read, or refused in a
 sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

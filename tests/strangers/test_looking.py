@@ -4,8 +4,6 @@ text as text.
 The tables below have a row for each command, each answer of the pages and each public name; one without a row fails.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import os

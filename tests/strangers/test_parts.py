@@ -1,7 +1,5 @@
 """The parts that hold strangers' things at bay, each by itself."""
 
-from __future__ import annotations
-
 import ast
 import os
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Who may continue a run: whoever started it, wherever it lies now; of others only who is told what it names and says
 so."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

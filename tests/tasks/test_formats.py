@@ -1,7 +1,5 @@
 """Action formats: what is read from a turn, and that what is written is read back."""
 
-from __future__ import annotations
-
 import re
 import time
 

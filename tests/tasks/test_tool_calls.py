@@ -1,7 +1,5 @@
 """Tool calls as an action format: each dialect is read back, and what is wrong with a call is said."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -6,12 +6,13 @@ function are asked of its changes.
 
 import argparse
 import fnmatch
+import importlib
 import os
 import random
 from collections.abc import Iterable
 from typing import Any
 
-from mutmut import __main__ as mutmut  # pyright: ignore[reportMissingImports]
+mutmut: Any = importlib.import_module("mutmut.__main__")  # has no public interface; make mutants installs it
 
 CHILDREN = 1
 

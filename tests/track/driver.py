@@ -4,8 +4,6 @@ To be killed.
 python -m tests.track.driver RUN PAUSE_S TRACKER...
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

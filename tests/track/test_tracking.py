@@ -1,8 +1,6 @@
 """Trackers are told every point once, as one run, whatever was killed on the way.
 The libraries are real, and offline."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """A small dataset, a small model, and a process that may train."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

@@ -1,7 +1,5 @@
 """Whole or ignored."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

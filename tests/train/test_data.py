@@ -1,7 +1,5 @@
 """What is trained on, in which order, in which tensors; no model involved."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import fields, replace
 from pathlib import Path

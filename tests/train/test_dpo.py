@@ -1,7 +1,5 @@
 """Preferences in this process: TRL and DeepSpeed, without Ray."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

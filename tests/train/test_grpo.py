@@ -1,7 +1,5 @@
 """The policy gradient against TRL's own, and packed rows against rows by themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs in a real Ray Train worker group: killed, resumed, split over workers, failing."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Low-rank adapters under both trainers: trained, resumed, and gone in the checkpoint."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Online training in this process: steps that come one by one, weights that are published, and what a killed worker
 leaves."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

@@ -1,8 +1,6 @@
 """What a preset's exploration gave is trained on: one optimiser step for each loss, with the preset's own rates and
 terms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A loss is one of TRL's own methods overridden, so these names cannot stand behin
 here.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from importlib.metadata import version

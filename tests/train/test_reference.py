@@ -1,7 +1,5 @@
 """The file that stands for the reference model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

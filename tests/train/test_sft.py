@@ -1,7 +1,5 @@
 """Real training steps in this process: TRL and DeepSpeed, without Ray."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

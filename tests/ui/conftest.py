@@ -1,8 +1,6 @@
 """A small run as the pages see it, made without Ray: trees with revisions, their dataset, a training, two
 evaluations."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

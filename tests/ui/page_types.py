@@ -1,7 +1,5 @@
 """Writes the types of the pages' answers as TypeScript: ``python -m tests.ui.page_types``."""
 
-from __future__ import annotations
-
 import json
 from enum import Enum
 from pathlib import Path

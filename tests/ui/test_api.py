@@ -1,7 +1,5 @@
 """The types of the pages' answers: the server's answers are of them, and the page's TypeScript is made of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ failure.
 # pyright: reportMissingImports=false
 # Playwright and axe are in the lock of make test-ui alone.
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """Runs that are damaged, half written, of another version, forbidden or gone: a sentence on the page, and the rest is
 shown."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

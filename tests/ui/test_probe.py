@@ -1,7 +1,5 @@
 """How likely turns are under every policy: computed beside the server, kept beside the run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,8 +1,6 @@
 """The report of a run: the same answers as the server's in one file, as many trees as there is room for, and texts that
 stay texts."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Who is let in, and what leaves."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Single files."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html.parser

@@ -1,7 +1,5 @@
 """What the pages are told of a run."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

@@ -3,8 +3,6 @@
 Imports torch when asked.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

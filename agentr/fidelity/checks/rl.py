@@ -1,7 +1,5 @@
 """Online reinforcement learning: advantages, branching, ARPO's reward."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 

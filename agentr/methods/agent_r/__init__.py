@@ -5,8 +5,6 @@ wrong; **splice** a reflection and the good path's end to what came before; **ex
 **imitate** the revisions that earned the good path's return, and the good paths themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,7 +93,7 @@ class AgentR(Imitation[AgentRConfig]):
     default = True
     environments = ("webshop", "sciworld", "textcraft")
     page = "docs/agent_r.md"
-    Config = AgentRConfig
+    config_class = AgentRConfig
     presets = read_presets(__file__)
 
     def exploration(self, round_: int) -> Mapping[str, Work]:

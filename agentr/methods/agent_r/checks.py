@@ -1,7 +1,5 @@
 """Agent-R: search, pairs, transition, splices, rows, mixture."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

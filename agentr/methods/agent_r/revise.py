@@ -7,8 +7,6 @@ the same tree, whether or not it earned the good path's return, so that building
 splices that would have failed is a count.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field

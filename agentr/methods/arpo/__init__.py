@@ -1,7 +1,5 @@
 """ARPO: rollouts that branch where the policy is unsure after a tool's answer (arXiv 2507.19849)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pydantic import PositiveFloat, PositiveInt
@@ -43,7 +41,7 @@ class ARPO(Online[ARPOConfig]):
     title = "ARPO (arXiv 2507.19849)"
     environments = ("mathtool", "searchqa")
     page = "docs/rl.md"
-    Config = ARPOConfig
+    config_class = ARPOConfig
     presets = read_presets(__file__)
 
     def rollouts(self) -> Work:

@@ -11,8 +11,6 @@ Entropies are estimated by -log p of the tokens drawn, whose mean is the entropy
 sums p log p over the ten likeliest tokens.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

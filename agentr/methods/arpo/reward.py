@@ -1,7 +1,5 @@
 """ARPO's reward: right, well formed, and a little more for the use of several tools (arXiv 2507.19849, section 3.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from agentr.rewards.group import Group, Reward

@@ -1,7 +1,5 @@
 """DensePolicy (Zhao et al. 2024): grow one wide tree for each task and prefer, turn by turn, what led further."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +32,7 @@ class DensePolicy(Preferring[DensePolicyConfig]):
     title = "DensePolicy (released code)"
     environments = ("mathtool",)
     page = "docs/dense_policy.md"
-    Config = DensePolicyConfig
+    config_class = DensePolicyConfig
     presets = read_presets(__file__)
 
     def exploration(self, round_: int) -> Mapping[str, Work]:

@@ -1,7 +1,5 @@
 """DensePolicy: values, selection, pairs, shares."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast

@@ -17,8 +17,6 @@ Where this differs from the released code, whose search does not run as publishe
   stops with an error).
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

@@ -5,8 +5,6 @@ which turns are a pair, because the search stops by the number of pairs; this mo
 and in what mixture.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ conversation whose values differ enough, each seen often enough. The released co
 ``docs/dense_policy.md`` maps its names.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -7,8 +7,6 @@ that follow are those of another method (``grpo``, ``tree_grpo``), which ``from_
 by ``method.pareto`` and their reward is ``et_agent``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -70,7 +68,7 @@ class ETAgent(Imitation[ETAgentConfig]):
     title = "ET-Agent (arXiv 2601.06860)"
     environments = ("mathtool", "searchqa")
     page = "docs/et_agent.md"
-    Config = ETAgentConfig
+    config_class = ETAgentConfig
     presets = read_presets(__file__)
 
     @classmethod

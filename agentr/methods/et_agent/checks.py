@@ -1,7 +1,5 @@
 """ET-Agent: choice of tasks, rewards, metrics, answers."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ the one with the fewest calls; operators for right episodes make it shorter or f
 ones mend it (``agentr.collect.operators``). What comes of it is a branch of the same tree, and may be chosen next.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The policy, the teacher and the environment are scripted; the operators are agentr's own.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,6 @@
 """ET-Agent's reward: right, and economical compared with the other rollouts of the task (arXiv 2601.06860, section
 3.3)."""
 
-from __future__ import annotations
-
 import math
 from statistics import fmean, pstdev
 

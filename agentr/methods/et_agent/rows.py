@@ -1,8 +1,6 @@
 """Builds ET-Agent's rows for fine-tuning: of all episodes of a task, found or evolved, those that are right, well
 formed and economical (arXiv 2601.06860, section 3.2)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """ETO (Song et al. 2024, arXiv 2403.02502): explore each training task, prefer what earned more, round after round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -55,7 +53,7 @@ class ETO(Preferring[ETOConfig]):
     title = "ETO (arXiv 2403.02502)"
     environments = ("webshop", "sciworld", "alfworld", "household")
     page = "docs/eto.md"
-    Config = ETOConfig
+    config_class = ETOConfig
     presets = read_presets(__file__)
 
     @classmethod

@@ -1,7 +1,5 @@
 """ETO: pairs of a better and a worse run, or turn, and what of them counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ its released code).
 Turns that the environment did not understand count like all others: a rejected side makes them less likely.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

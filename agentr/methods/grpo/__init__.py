@@ -1,7 +1,5 @@
 """GRPO: independent rollouts of each task, each compared with the others, trained on at once (arXiv 2402.03300)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agentr.collect.grow import Grow
@@ -24,7 +22,7 @@ class GRPO(Online[GRPOMethodConfig]):
     name = "grpo"
     title = "GRPO (arXiv 2402.03300)"
     page = "docs/rl.md"
-    Config = GRPOMethodConfig
+    config_class = GRPOMethodConfig
 
     def rollouts(self) -> Work:
         return Grow(Sample(self.config.episodes, self.config.max_steps, self.config.max_invalid))

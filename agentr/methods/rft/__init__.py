@@ -1,8 +1,6 @@
 """Rejection-sampling fine-tuning: train on one's own runs that earned enough (the baseline RFT of ETO's paper, arXiv
 2403.02502)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -51,7 +49,7 @@ class RFT(Imitation[RFTConfig]):
     name = "rft"
     title = "RFT (baseline of arXiv 2403.02502)"
     page = "docs/comparison.md"
-    Config = RFTConfig
+    config_class = RFTConfig
 
     @classmethod
     def check(cls, config: Config) -> Iterator[Problem]:

@@ -1,7 +1,5 @@
 """Behavioural cloning alone: more steps on the demonstrations. What every other method has to beat."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -26,7 +24,7 @@ class SFT(Offline[SFTConfig]):
     name = "sft"
     title = "SFT (behavioural cloning)"
     page = "docs/comparison.md"
-    Config = SFTConfig
+    config_class = SFTConfig
     loss = Loss.IMITATE
 
     def exploration(self, round_: int) -> Mapping[str, Work]:

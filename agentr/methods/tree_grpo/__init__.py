@@ -3,8 +3,6 @@
 The same loss goes with the trees of Agent-R's search (``explore: uct``): all paths to an ended leaf are rollouts then.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -58,7 +56,7 @@ class TreeGRPO(Online[TreeGRPOConfig]):
     title = "Tree-GRPO (arXiv 2509.21240)"
     environments = ("searchqa",)
     page = "docs/rl.md"
-    Config = TreeGRPOConfig
+    config_class = TreeGRPOConfig
     presets = read_presets(__file__)
 
     def rollouts(self) -> Work:

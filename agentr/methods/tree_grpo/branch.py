@@ -6,8 +6,6 @@ cache, by the environment's copy of a state, and by the trainer. Tree-GRPO (arXi
 turns at random.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A comparison of methods: success by policy, paired differences of all methods, and the tasks that make them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

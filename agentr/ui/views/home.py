@@ -1,7 +1,5 @@
 """The first page: all runs and comparisons below the folders, from their manifests and metrics alone."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path

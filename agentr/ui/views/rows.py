@@ -1,7 +1,5 @@
 """Datasets: their rows and pairs, with what is learnt of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of one run: the claim, its policies, stages and where the time went, its logs and configuration."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict

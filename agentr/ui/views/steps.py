@@ -1,7 +1,5 @@
 """The steps of a stage of online training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agentr.errors import DataError

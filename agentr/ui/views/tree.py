@@ -1,7 +1,5 @@
 """One tree: its topology first, then the texts of the turns that are looked at."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterable, Sequence

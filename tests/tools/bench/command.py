@@ -1,8 +1,6 @@
 """Measurements that the project stands by: ``python -m tests.tools.bench store``, ``scale``, ``ui`` and ``envs``, each
 with ``--help``."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import asdict

@@ -4,8 +4,6 @@ every action.
 Each environment gets a server of its own, one after the other, so that their figures are independent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

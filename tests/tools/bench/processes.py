@@ -1,7 +1,5 @@
 """What a measurement asks of processes: a Ray of its own, calls with a deadline, CPU time and memory."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

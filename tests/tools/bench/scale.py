@@ -11,8 +11,6 @@ small machine. What is left out: the engines' own work, a network between machin
 asserts a time: other work on the machine counts in ``machine``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

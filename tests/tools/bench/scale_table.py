@@ -1,7 +1,5 @@
 """What `python -m tests.tools.bench scale` found: the figures, what limits, and a table of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ An engine answers ``slots / width`` calls at a time (``width`` sequences each), 
 latency, with turns whose action the environment carries out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

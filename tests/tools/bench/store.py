@@ -4,8 +4,6 @@ a tree.
 Each step runs in a process of its own, so that its peak of memory is its own.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import random
 import resource

@@ -5,8 +5,6 @@ Two stages of a made-up run are asked for what the pages ask: one with very many
 wordy one.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Breaks a run on purpose: ``python -m tests.tools.chaos configs/smoke.yaml --faults 'collect:*'``, or ``--hours
 8``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

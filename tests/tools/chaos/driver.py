@@ -1,7 +1,5 @@
 """The driver of a run as a process of its own, which may be killed and is started again as a user would."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The faults: which part of a run is hit, in which stage, and how."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

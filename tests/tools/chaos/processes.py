@@ -4,8 +4,6 @@ their node.
 Only actors of that one job are ever touched, and a process only if it is still Ray's.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What can be seen of a run from its directory while it works: which stages, how many units."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

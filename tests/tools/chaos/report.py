@@ -1,7 +1,5 @@
 """The report of a disturbed run: a row for each fault, and what differs."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ the time ``UNTIL``; what was begun is finished. Started again after its death, i
 finished.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import replace

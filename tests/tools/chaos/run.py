@@ -1,7 +1,5 @@
 """``python -m tests.tools.chaos``: the same configuration twice on one cluster, once left alone and once disturbed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

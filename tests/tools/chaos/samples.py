@@ -1,7 +1,5 @@
 """Measures all processes of a run over time: memory, open file handles, open sessions of environments."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

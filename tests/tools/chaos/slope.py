@@ -6,8 +6,6 @@ is one value for each run that a process lived through from its start to its end
 the run needs nothing more. The first third of them is its warming up, in which caches fill, and left out.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

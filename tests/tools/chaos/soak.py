@@ -1,8 +1,6 @@
 """``python -m tests.tools.chaos --hours``: the same run again and again on the same engines and servers, with random
 faults."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

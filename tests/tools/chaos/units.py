@@ -1,7 +1,5 @@
 """Compares what two runs made, unit by unit: trees, rows, optimiser steps, weights."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

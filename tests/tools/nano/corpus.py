@@ -6,8 +6,6 @@ answer. The corpus takes the *names* of items from the game and nothing else: no
 demonstration.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lamps: a row of lamps; pressing one switches it and its neighbours. A task is its first row, such as ``0110``."""
 
-from __future__ import annotations
-
 import random
 import re
 from itertools import combinations, product
