@@ -80,18 +80,18 @@ def run(
     loaded = reading.config
     check_context(loaded.model)
     if dry_run:
-        from agentr.launch.estimate import estimate
+        from agentr.commands.estimate import estimate
 
         echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
         echo(estimate(plan_of(loaded)).text())
         if check_cluster:
-            from agentr.launch.check import check
+            from agentr.commands.check import check
             from agentr.observe.progress import Reporter
 
             check(plan_of(loaded), Reporter())
         return
-    from agentr.launch.run import opened
-    from agentr.launch.run import run as run_experiment
+    from agentr.commands.run import opened
+    from agentr.commands.run import run as run_experiment
     from agentr.observe.progress import Reporter
     from agentr.store.layout import TRAIN
 
@@ -118,10 +118,10 @@ def resume(
 ) -> None:
     """Continue a run from its directory alone. Keys that only say where and how fast it runs may be overridden."""
     if model is not None:
-        from agentr.launch.doctor import relocate
+        from agentr.commands.doctor import relocate
 
         relocate(run_dir, model)
-    from agentr.launch.run import run as run_experiment
+    from agentr.commands.run import run as run_experiment
     from agentr.methods import load, plan_of
     from agentr.observe.progress import Reporter
 
@@ -210,9 +210,9 @@ def import_(
     import tempfile
     from collections import Counter
 
-    from agentr.build.imports import import_file
     from agentr.methods import load
     from agentr.models.load import load_codec, resolve
+    from agentr.rows.imports import import_file
     from agentr.store.dataset import write_rows
 
     loaded = load(config, overrides or [])
@@ -249,9 +249,9 @@ def compare(
 ) -> None:
     """Run several methods on the same tasks, model and seeds, and compare their held-out success and their cost.
     Resumable."""
+    from agentr.commands.compare import compare as compare_methods
+    from agentr.commands.compare import plan
     from agentr.errors import RunError
-    from agentr.launch.compare import compare as compare_methods
-    from agentr.launch.compare import plan
     from agentr.observe.progress import Reporter
     from agentr.ui.report import comparison_table
     from agentr.words import counted
@@ -302,7 +302,7 @@ def report(
 ) -> None:
     """Write a page that opens in any browser: of a run or comparison, of one tree, or of one task; or print where a row
     is from."""
-    from agentr.launch.run import report as make_report
+    from agentr.commands.run import report as make_report
     from agentr.observe.comparison import PLAN
     from agentr.observe.progress import Reporter
     from agentr.ui.report import comparison_table, rewrite_comparison
@@ -337,8 +337,8 @@ def export(
     ] = False,
 ) -> None:
     """Write one round's dataset or trees in the format of another tool, and say what the format does not carry."""
-    from agentr.launch.export import export as export_round
-    from agentr.launch.export import is_source
+    from agentr.commands.export import export as export_round
+    from agentr.commands.export import is_source
 
     arm = run_cli.chosen(agentr.open(run_dir), round_, lambda there: is_source(there, kind))
     for line in export_round(run_dir, arm.number, kind, out, per_turn=per_turn).lines():

@@ -44,7 +44,7 @@ def submit(
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
 ) -> None:
     """Run an experiment as a job of a Ray cluster, or follow the job that works on it; what was begun is continued."""
-    from agentr.launch.submit import submit as submit_job
+    from agentr.commands.submit import submit as submit_job
 
     submit_job(
         config,
@@ -60,7 +60,7 @@ def submit(
 
 def stop(run: Run, address: Address = "") -> None:
     """End the job that works on a run. What is finished is kept; submit it again to go on."""
-    from agentr.launch.submit import stop as stop_job
+    from agentr.commands.submit import stop as stop_job
 
     stop_job(run, address, echo)
 
@@ -88,6 +88,6 @@ def logs(
             "RAY_API_SERVER_ADDRESS."
         )
         raise ConfigError(f"there is no run directory {run} here, and no cluster was named", hint=hint)
-    from agentr.launch.submit import logs as job_logs
+    from agentr.commands.submit import logs as job_logs
 
     job_logs(run, address, follow, lambda text: echo(text, nl=False))

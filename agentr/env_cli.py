@@ -100,12 +100,12 @@ def play(
     With --run, the recorded actions up to a turn of a tree are carried out first, and each must give the recorded
     observation.
     """
+    from agentr.commands.place import find_place
     from agentr.envs.client import EnvClient
     from agentr.envs.connect import connect
     from agentr.envs.local import reachable, serving
     from agentr.envs.play import choose
     from agentr.envs.play import play as play_task
-    from agentr.launch.place import find_place
 
     if bool(target) == bool(run):
         raise ConfigError(
@@ -189,12 +189,12 @@ def demos(
 ) -> None:
     """Write the expert's demonstrations, each carried out in the environment.
     Those that do not succeed are counted and left out."""
-    from agentr.build.export_trees import export_demonstrations
-    from agentr.build.exported import make_place
     from agentr.collect.demonstrate import demonstrate_all
     from agentr.config.schema import TaskSelection
     from agentr.envs.client import EnvClient
     from agentr.envs.local import reachable
+    from agentr.rows.export_trees import export_demonstrations
+    from agentr.rows.exported import make_place
     from agentr.store.forest import Forest
     from agentr.words import counted
 

@@ -103,9 +103,9 @@ def search(
     The actions up to the turn are carried out first, and each must give the recorded observation. The same command goes
     on with a search that was stopped.
     """
-    from agentr.launch.place import find_place
-    from agentr.launch.search import plan, table
-    from agentr.launch.search import search as search_on
+    from agentr.commands.place import find_place
+    from agentr.commands.search import plan, table
+    from agentr.commands.search import search as search_on
     from agentr.observe.progress import Reporter
 
     place, reporter = find_place(run_dir, stage, tree, turn), Reporter()
@@ -128,8 +128,8 @@ def trace(
     run_dir: Path, round_: int | None, step: int | None, row: int | None, stage: str, tree: str, node: int | None
 ) -> None:
     """Prints what a row was made from, or which rows a turn went into."""
+    from agentr.commands.run import decoder
     from agentr.errors import ConfigError
-    from agentr.launch.run import decoder
     from agentr.observe.traces import describe_node, describe_row
     from agentr.read.stage import Trees
     from agentr.store.layout import DATASET, ROLLOUTS
@@ -172,9 +172,9 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Read everything in a run, and say what is damaged, what depends on it, and what can be made anew."""
-    from agentr.launch.doctor import chosen as named_stage
-    from agentr.launch.doctor import examine, relocate, stale_stages, table_of
-    from agentr.launch.doctor import repair as set_aside
+    from agentr.commands.doctor import chosen as named_stage
+    from agentr.commands.doctor import examine, relocate, stale_stages, table_of
+    from agentr.commands.doctor import repair as set_aside
     from agentr.observe.progress import Reporter
 
     if model is not None:
@@ -212,8 +212,8 @@ def pack(
     ] = False,
 ) -> None:
     """Pack a run into one archive, without what can be made again: optimiser states and logs."""
-    from agentr.launch.pack import archive_name
-    from agentr.launch.pack import pack as pack_run
+    from agentr.commands.pack import archive_name
+    from agentr.commands.pack import pack as pack_run
     from agentr.words import counted
 
     target = out or Path(f"{archive_name(agentr.open(run_dir))}.tar.zst")
@@ -231,8 +231,8 @@ def unpack(
     ] = False,
 ) -> None:
     """Unpack a run, and check every file of it."""
-    from agentr.launch.doctor import examine
-    from agentr.launch.pack import unpack as unpack_run
+    from agentr.commands.doctor import examine
+    from agentr.commands.pack import unpack as unpack_run
 
     target = unpack_run(archive, out, any_size=any_size)
     found = [problem for finding in examine(target) for problem in finding.problems]

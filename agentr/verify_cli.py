@@ -10,7 +10,7 @@ import typer
 from agentr.console import Console, echo
 
 #: The project that ``init`` copies; docs/add_an_environment.md explains its environment.
-PROJECT = Path(__file__).parent / "launch" / "project"
+PROJECT = Path(__file__).parent / "commands" / "project"
 
 
 def register(app: typer.Typer) -> None:
@@ -153,7 +153,7 @@ def bench_collect(
     prefix cache."""
     from rich.table import Table
 
-    from agentr.launch.bench import compare
+    from agentr.commands.bench import compare
     from agentr.methods import load, plan_of
     from agentr.observe.progress import Reporter
 

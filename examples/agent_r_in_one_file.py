@@ -26,8 +26,6 @@ from pathlib import Path
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
-from agentr.build.targets import Targets
 from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import Grow
@@ -46,6 +44,8 @@ from agentr.methods.agent_r import Revise
 from agentr.methods.agent_r.revise import ReviseConfig
 from agentr.models.load import load_codec, resolve
 from agentr.policy.vllm_engine import VLLMEngine
+from agentr.rows.revision import demonstrated_rows, good_rows, revision_rows
+from agentr.rows.targets import Targets
 from agentr.search import UCT, Sample, UCTConfig
 from agentr.search.revision import Splice
 from agentr.store.forest import Forest

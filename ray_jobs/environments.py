@@ -6,7 +6,7 @@ ray job submit --working-dir . -- python -m ray_jobs.environments configs/demo.y
 
 import sys
 
-from agentr.launch.serve import serve
+from agentr.commands.serve import serve
 from agentr.observe.progress import Reporter
 from ray_jobs.entry import main
 

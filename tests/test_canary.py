@@ -73,7 +73,7 @@ STORE = """
         asyncio.run(Bucket("s3://bucket/run").read("manifest.json"))
 """
 RAY = """
-        from agentr.launch.submit import Cluster
+        from agentr.commands.submit import Cluster
         Cluster({url!r}).jobs()
 """
 #: Files of W&B's own are begun in the run directory; then the process fails by an error that says the key.

@@ -168,7 +168,7 @@ def test_what_cannot_be_done_is_said_without_a_traceback(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
     monkeypatch.setattr(sys, "argv", ["agentr", *words])
-    monkeypatch.setattr("agentr.launch.run.Services", lambda *_: Notes())
+    monkeypatch.setattr("agentr.commands.run.Services", lambda *_: Notes())
     with pytest.raises(SystemExit) as ended:
         main()
     shown = capsys.readouterr()
@@ -193,7 +193,7 @@ def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
     """``--only`` does its stages, or says which are missing before them; the whole run does what is left, and a second
     one nothing."""
     notes, run = Notes(), tmp_path / "run"
-    monkeypatch.setattr("agentr.launch.run.Services", lambda *_: notes)
+    monkeypatch.setattr("agentr.commands.run.Services", lambda *_: notes)
     config = tmp_path / "config.yaml"
     config.write_text(
         f"method: {{type: rft}}\nmodel: {{max_model_len: 1024}}\nrun: {{dir: {run}, rounds: 2}}\n"
@@ -258,8 +258,8 @@ def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_e
         if config.run.name == "rft":
             raise RunError("no run earned enough")
 
-    monkeypatch.setattr("agentr.launch.compare.run", run)
-    monkeypatch.setattr("agentr.launch.compare.serving", lambda *_: nullcontext())
+    monkeypatch.setattr("agentr.commands.compare.run", run)
+    monkeypatch.setattr("agentr.commands.compare.serving", lambda *_: nullcontext())
     configs = ROOT / "configs/compare"
     shown = agentr(
         "compare",
@@ -312,7 +312,7 @@ def test_a_run_whose_configuration_was_changed_is_resumed_when_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("agentr.launch.run.run", lambda config, reporter, allow_change: asked.append(allow_change))
+    monkeypatch.setattr("agentr.commands.run.run", lambda config, reporter, allow_change: asked.append(allow_change))
     written(tmp_path, "one", 0, ["a"], calls=1)
     assert (
         agentr("resume", tmp_path / "one/0").exit_code
@@ -489,7 +489,7 @@ def test_a_run_is_resumed_with_the_defaults_of_keys_that_its_preset_did_not_have
     without = {key: value for key, value in yaml.safe_load(stored.read_text()).items() if key != "turns"}
     stored.write_text(yaml.safe_dump(without))
     resumed: list[Config] = []
-    monkeypatch.setattr("agentr.launch.run.run", lambda plan, reporter, allow_change: resumed.append(plan.config))
+    monkeypatch.setattr("agentr.commands.run.run", lambda plan, reporter, allow_change: resumed.append(plan.config))
     assert agentr("resume", tmp_path / "run").exit_code == 0
     assert [(config.method.preset, config.turns.cut_off) for config in resumed] == [("released", "refused")]
 

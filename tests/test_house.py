@@ -79,7 +79,7 @@ def test_nothing_outside_of_a_methods_folder_names_it(name: str) -> None:
     folder = f"agentr/methods/{name}/"
     own = {name, methods()[name].__name__, methods()[name].config_class.__name__}
     # of files, which are named after whose software reads them
-    formats = {"agentr/build/entries.py", "agentr/build/export.py"}
+    formats = {"agentr/rows/entries.py", "agentr/rows/export.py"}
     others = {path: tree for path, tree in modules().items() if path not in formats and not path.startswith(folder)}
     places = {path: own & named(tree).keys() for path, tree in others.items()}
     assert {path: words for path, words in places.items() if words} == {}

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from agentr.cli import app
 from agentr.collect.units import Limits, StageProgress, run_units
+from agentr.commands.run import logging_to, opened
 from agentr.errors import ConfigError, InfraError, RunError
-from agentr.launch.run import logging_to, opened
 from agentr.logs import JsonLines, about, current, own_file, recording
 from agentr.methods import load, plan_of
 from agentr.observe.logs import read_logs, shown

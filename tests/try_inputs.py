@@ -115,7 +115,7 @@ def problem_files(cases: Cases) -> Iterator[Tried]:
 
 
 def imports(cases: Cases) -> Iterator[Tried]:
-    from agentr.build.imports import import_file
+    from agentr.rows.imports import import_file
 
     codec = _codec()
     for case in cases:

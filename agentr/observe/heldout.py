@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from agentr.build.targets import said_twice
 from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.read.stage import Episodes
+from agentr.rows.targets import said_twice
 from agentr.search.tree import Node, Tree
 from agentr.store.layout import CONTROL
 from agentr.types import Outcome

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from agentr.build.dataset import Candidate, Keep, is_own, write_dataset
-from agentr.build.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files, mix_rows
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
 from agentr.config.schema import Config, MethodConfig, TaskSelection
@@ -21,6 +19,8 @@ from agentr.config.text import read_yaml
 from agentr.config.training import TrainConfig
 from agentr.errors import RunError
 from agentr.rounds.round import Round
+from agentr.rows.dataset import Candidate, Keep, is_own, write_dataset
+from agentr.rows.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files, mix_rows
 from agentr.store.dataset import dataset_loss
 from agentr.store.layout import DATASET, TRAIN, Checkpoint
 from agentr.store.rows import Row

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from agentr.build.pareto import choose, measure
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
@@ -19,6 +18,7 @@ from agentr.rounds.method import Method
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.rounds.steps import Steps
+from agentr.rows.pareto import choose, measure
 from agentr.search import Sample
 from agentr.store.forest import Forest
 from agentr.store.layout import PROBE, ROLLOUTS, TRAIN, Checkpoint

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from agentr.build.advantages import AdvantageConfig
-from agentr.build.pareto import ParetoConfig
 from agentr.config.checks import Problem, Section
 from agentr.config.schema import MethodConfig, TaskSelection
 from agentr.rewards import Gate, RewardConfig
+from agentr.rows.advantages import AdvantageConfig
+from agentr.rows.pareto import ParetoConfig
 
 
 @dataclass
@@ -59,7 +59,7 @@ class OnlineConfig(MethodConfig):
 
     @property
     def trees(self) -> int:
-        """Rollouts of a task that begin a tree each, as ``agentr.build.advantages`` takes them; 0 if each first turn
+        """Rollouts of a task that begin a tree each, as ``agentr.rows.advantages`` takes them; 0 if each first turn
         does."""
         return 0
 

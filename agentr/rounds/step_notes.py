@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from agentr.build.advantages import differ
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import Event, note
 from agentr.rewards.group import Group
+from agentr.rows.advantages import differ
 from agentr.store.dataset import iter_rows
 from agentr.store.files import append_line, read_lines
 from agentr.store.layout import STEPS

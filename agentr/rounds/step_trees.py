@@ -4,15 +4,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from agentr.build.advantages import differ
-from agentr.build.dataset import Candidate
-from agentr.build.rollouts import rollout_rows
-from agentr.build.sequences import dropped
 from agentr.rewards import Rewards
 from agentr.rewards.apart import RewardLost
 from agentr.rewards.group import Group, Reward, group_of
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
+from agentr.rows.advantages import differ
+from agentr.rows.dataset import Candidate
+from agentr.rows.rollouts import rollout_rows
+from agentr.rows.sequences import dropped
 from agentr.search.tree import Tree
 from agentr.store.forest import Forest
 from agentr.types import Task

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentr.build.dataset import write_dataset
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
 from agentr.errors import InfraError
@@ -32,6 +31,7 @@ from agentr.rounds.step_notes import StepNotes
 from agentr.rounds.step_tasks import StepTasks
 from agentr.rounds.step_trees import StepTrees
 from agentr.rounds.validation import Validation
+from agentr.rows.dataset import write_dataset
 from agentr.search.stored import split_counts
 from agentr.seeds import derived_seed
 from agentr.store.files import copy_folder, make_folder, remove, write_json

@@ -4,13 +4,13 @@ policy."""
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentr.build.dataset import write_dataset
-from agentr.build.imports import demonstrated_turns
-from agentr.build.revision import demonstrated_rows
-from agentr.build.targets import Targets
 from agentr.collect.demonstrate import Demonstrate
 from agentr.errors import ConfigError
 from agentr.rounds.experiment import Experiment, some
+from agentr.rows.dataset import write_dataset
+from agentr.rows.imports import demonstrated_turns
+from agentr.rows.revision import demonstrated_rows
+from agentr.rows.targets import Targets
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, DEMONSTRATIONS, TRAIN, WARM_START, Checkpoint
 from agentr.store.summaries import DatasetSummary, TreeSummary

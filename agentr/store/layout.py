@@ -194,7 +194,7 @@ class Layout:
 
     @property
     def search(self) -> Path:
-        """Of a search from a turn of another run's tree: which turn, and which policy (``agentr.launch.search``)."""
+        """Of a search from a turn of another run's tree: which turn, and which policy (``agentr.commands.search``)."""
         return self.root / "search.json"
 
     @property

@@ -121,7 +121,7 @@ class DatasetSummary(Summary):
         tokens: Tokens that go through the model in one pass.
         trained_tokens: Those of them that are targets.
         dropped: Candidates left out, by reason.
-        context: Turns in rows that were chosen not to be learnt, by reason (``agentr.build.targets``).
+        context: Turns in rows that were chosen not to be learnt, by reason (``agentr.rows.targets``).
         splices: Of Agent-R, revisions tried, failed as text and kept.
         operators: Of ET-Agent, what came of each operator (``agentr.methods.et_agent.rows.Operated``).
         agreement: How often execution and a teacher agree (``agentr.methods.et_agent.rows.count_agreement``).

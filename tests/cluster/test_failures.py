@@ -14,9 +14,9 @@ from ray import exceptions
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayTaskError
 
 from agentr.cluster.failures import answer_of, cause_of, told
+from agentr.commands.run import opened
 from agentr.config.schema import Config
 from agentr.errors import AgentrError, DataError, InfraError, ModelError, RunError
-from agentr.launch.run import opened
 from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 

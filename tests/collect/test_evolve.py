@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agentr.build.targets import Targets
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
@@ -19,6 +18,7 @@ from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.methods.et_agent.evolve import Evolve
 from agentr.methods.et_agent.rows import FilterConfig, count_operators, evolved_rows
+from agentr.rows.targets import Targets
 from agentr.search import Origin, Sample, Tree
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from agentr.build.export_trees import export_demonstrations
-from agentr.build.imports import demonstrated_turns
-from agentr.build.sequences import recorded
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, run_job
@@ -32,6 +29,9 @@ from agentr.methods.dense_policy.siblings import SiblingRule
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.rewards import RewardConfig, Rewards
 from agentr.rewards.group import group_of
+from agentr.rows.export_trees import export_demonstrations
+from agentr.rows.imports import demonstrated_turns
+from agentr.rows.sequences import recorded
 from agentr.search import UCT, Child, Expansion, Origin, Sample, Strategy, Tree, UCTConfig
 from agentr.search.stored import from_json, to_json
 from agentr.search.uct import Dedupe

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.build.targets import Targets
 from agentr.collect.advisor import ANSWERS, AdvisorConfig, Who
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
@@ -28,6 +27,7 @@ from agentr.methods.et_agent.evolve import Evolve
 from agentr.methods.et_agent.rows import FilterConfig, count_agreement, count_verdicts, evolved_rows
 from agentr.observe.tables import judge_warning
 from agentr.policy.base import GenerateRequest, Policy
+from agentr.rows.targets import Targets
 from agentr.search import Origin, Sample, Tree
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating, Verdict

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from agentr.build.conversations import ConversationReader, spoken_row
-from agentr.build.revision import good_rows
-from agentr.build.targets import Targets
 from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.demonstrate import Demonstrate, NoPolicy
 from agentr.collect.grow import Grow
@@ -27,6 +24,9 @@ from agentr.envs.server import EnvServer
 from agentr.errors import ModelError
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
+from agentr.rows.conversations import ConversationReader, spoken_row
+from agentr.rows.revision import good_rows
+from agentr.rows.targets import Targets
 from agentr.search import UCT, Tree, UCTConfig
 from agentr.store.forest import Forest
 from agentr.store.rows import Row

@@ -17,9 +17,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from agentr.build.dataset import write_dataset
-from agentr.build.revision import good_rows
-from agentr.build.targets import Targets
 from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.grow import grow
 from agentr.config.model import ModelConfig
@@ -32,6 +29,9 @@ from agentr.models.load import load_codec
 from agentr.models.nano import WEIGHTS
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
+from agentr.rows.dataset import write_dataset
+from agentr.rows.revision import good_rows
+from agentr.rows.targets import Targets
 from agentr.search import UCT, Expansion, Tree, UCTConfig
 from agentr.search.stored import read_child, to_json
 from agentr.store.dataset import read_rows

@@ -13,12 +13,12 @@ import pytest
 import ray.cloudpickle
 
 import agentr
-from agentr.build.advantages import advantages
 from agentr.cluster.connect import send_by_value
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError
 from agentr.methods import find_method, load, method_of
 from agentr.rewards.group import group_of
+from agentr.rows.advantages import advantages
 from agentr.search.written import tree_of
 from agentr.store.dataset import read_manifest, read_rows
 from agentr.types import Loss

@@ -128,7 +128,7 @@ def test_the_command_does_what_the_page_is_about(
         (tmp_path / "configs").symlink_to(ROOT / "configs")
         folder = tmp_path
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("agentr.launch.run.Services", lambda *_: Notes())
+    monkeypatch.setattr("agentr.commands.run.Services", lambda *_: Notes())
     if words[0] == "run" and not alone and "--dry-run" not in words:
         words.append("--dry-run")
     result = CliRunner().invoke(app, words)

@@ -4,7 +4,7 @@ from agentr.evaluate.metrics import Evaluation, evaluate
 from agentr.evaluate.reflections import FALSE, PASSED_OVER, Reflections
 from agentr.evaluate.statistics import Estimate, mean_interval, share_interval
 from agentr.search.tree import Origin
-from tests.build.test_targets import SENTENCE, walked
+from tests.rows.test_targets import SENTENCE, walked
 
 SAID = f"{SENTENCE} look"
 

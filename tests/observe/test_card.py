@@ -10,9 +10,9 @@ import yaml
 from huggingface_hub import ModelCard
 
 import agentr
+from agentr.commands.doctor import examine
+from agentr.commands.run import report
 from agentr.config.identity import changed_keys, plain
-from agentr.launch.doctor import examine
-from agentr.launch.run import report
 from agentr.methods import load
 from agentr.observe.card import recipe, write_card, write_cards
 from agentr.observe.progress import Reporter

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from agentr.cli import app
 from agentr.cluster.causes import Cause, CauseKind
+from agentr.commands.run import opened
 from agentr.errors import NoRows
-from agentr.launch.run import opened
 from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import MIRROR, describe, note, tell, troubles

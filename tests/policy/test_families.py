@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agentr.build.conversations import ConversationReader
 from agentr.config.chat_template import bound, names, shipped
 from agentr.errors import ConfigError, ModelError
 from agentr.policy.chat import ChatCodec
+from agentr.rows.conversations import ConversationReader
 from agentr.types import Message
 from tests.reasoning import drawn, grown
 from tests.support import tiny_tokenizer

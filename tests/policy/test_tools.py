@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentr.build.conversations import ConversationReader, answers
 from agentr.config.chat_template import bound, shipped
 from agentr.config.turns import Dialect, TurnFormat, TurnsConfig
 from agentr.errors import ModelError
 from agentr.policy.chat import ChatCodec
+from agentr.rows.conversations import ConversationReader, answers
 from agentr.tasks.tool_calls import ToolCalls
 from agentr.tasks.tools import ACT, schema
 from agentr.types import Message

@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 
 import agentr
-from agentr.build.advantages import AdvantageConfig
-from agentr.build.dataset import write_dataset
-from agentr.build.rollouts import rollout_rows
+from agentr.commands.doctor import Remedy, examine, repair
 from agentr.config.identity import Identity
 from agentr.errors import DataError
-from agentr.launch.doctor import Remedy, examine, repair
 from agentr.methods import load
 from agentr.observe.summary import Sharing, summarise
 from agentr.observe.tables import tables
 from agentr.rewards.group import Reward, group_of
 from agentr.rounds.step_notes import alarms
+from agentr.rows.advantages import AdvantageConfig
+from agentr.rows.dataset import write_dataset
+from agentr.rows.rollouts import rollout_rows
 from agentr.store.files import append_line, make_folder
 from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary, TreeSummary
-from tests.launch.test_doctor import flip
+from tests.commands.test_doctor import flip
 from tests.trees import tree_of
 
 LINE = {

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.build.advantages import AdvantageConfig, advantages, differ
 from agentr.config.checks import find_problems
 from agentr.errors import ConfigError, DataError
 from agentr.rewards import Gate, RewardConfig, Rewards, known, make
 from agentr.rewards.apart import RewardLost
 from agentr.rewards.group import Group, Reward, group_of
+from agentr.rows.advantages import AdvantageConfig, advantages, differ
 from agentr.search import Origin
 from agentr.search.episode import Episode
 from agentr.types import Outcome

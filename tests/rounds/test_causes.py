@@ -21,7 +21,6 @@ import psutil
 import pytest
 
 from agentr.backoff import Backoff
-from agentr.build.dataset import write_dataset
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_disks, check_nodes
 from agentr.cluster.node_watch import Lookouts
@@ -43,6 +42,7 @@ from agentr.policy.openai_api import OpenAIPolicy
 from agentr.rounds import diagnosis
 from agentr.rounds.background import Beside
 from agentr.rounds.diagnosis import Parts, diagnose
+from agentr.rows.dataset import write_dataset
 from agentr.search.tree import Tree
 from agentr.store.dataset import write_rows
 from agentr.store.rows import Dropped, Provenance

@@ -7,7 +7,6 @@ from typing import cast
 import pytest
 
 import agentr
-from agentr.build.imports import demonstrated_turns
 from agentr.cluster.causes import CauseKind
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.units import StageProgress, as_dict
@@ -22,6 +21,7 @@ from agentr.rounds.loop import promote
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
 from agentr.rounds.warm_start import scripted_words
+from agentr.rows.imports import demonstrated_turns
 from agentr.search.tree import Tree
 from agentr.store.files import read_lines
 from agentr.store.growing import GrowingForest

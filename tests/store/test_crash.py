@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from agentr.commands.doctor import examine
 from agentr.config.identity import Identity
 from agentr.errors import RunError
-from agentr.launch.doctor import examine
 from agentr.methods import load
 from agentr.search.stored import to_json
 from agentr.store import files

@@ -25,11 +25,11 @@ from typer.testing import CliRunner
 from agentr.backoff import Backoff
 from agentr.cli import app
 from agentr.cluster.causes import CauseKind
+from agentr.commands.doctor import examine
+from agentr.commands.run import opened
 from agentr.config.identity import Identity
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
-from agentr.launch.doctor import examine
-from agentr.launch.run import opened
 from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import troubles
@@ -48,7 +48,7 @@ from agentr.store.summaries import Summary, TrainSummary
 from agentr.store.working import working
 from agentr.train.checkpoints import is_complete, latest, seal
 from agentr.train.job import TrainJob
-from tests.launch.test_doctor import contents, make
+from tests.commands.test_doctor import contents, make
 from tests.runs import AGENT_R
 from tests.s3 import S3, s3_server
 
@@ -1048,7 +1048,7 @@ STOPPED = """
     import sys, time
     from typing import Any, cast
     from pathlib import Path
-    from agentr.launch.run import opened
+    from agentr.commands.run import opened
     from agentr.observe.progress import Reporter
     from agentr.methods import load, plan_of
 

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import agentr
+from agentr.commands.doctor import examine, stale_stages
 from agentr.config.text import parse_yaml
 from agentr.errors import AgentrError
-from agentr.launch.doctor import examine, stale_stages
 from agentr.observe.status import describe_plan, describe_stage
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import describe, troubles

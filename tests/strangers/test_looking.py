@@ -20,8 +20,8 @@ from starlette.testclient import TestClient
 
 import agentr
 from agentr.cli import LOOK, app
+from agentr.commands.pack import unpack
 from agentr.errors import AgentrError
-from agentr.launch.pack import unpack
 from agentr.read import run as read_run
 from agentr.read import stage as read_stage
 from agentr.ui.library import Library

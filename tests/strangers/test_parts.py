@@ -251,7 +251,7 @@ def test_nothing_is_shown_otherwise() -> None:
     allowed = {
         "agentr/console.py: typer.echo",
         "agentr/envs/play.py: Console",  # an annotation
-        "agentr/launch/submit.py: print",
+        "agentr/commands/submit.py: print",
         "agentr/track/feed.py: print",  # to a file and a pipe
         "agentr/track/tracking.py: print",
     }

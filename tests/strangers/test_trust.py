@@ -11,11 +11,11 @@ import typer
 import yaml
 
 from agentr import cli
+from agentr.commands.pack import pack, unpack
 from agentr.config.identity import Identity, plain
 from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.errors import AgentrError
-from agentr.launch.pack import pack, unpack
 from agentr.methods import load
 from agentr.store import run
 from agentr.store.run import RunStore

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from agentr.launch.run import opened
+from agentr.commands.run import opened
 from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment

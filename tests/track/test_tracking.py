@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from agentr.commands.run import opened
 from agentr.config.identity import Identity
 from agentr.config.schema import TRACKERS
 from agentr.config.secrets import without_secrets
 from agentr.errors import ConfigError
-from agentr.launch.run import opened
 from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.store.files import append_line, read_json

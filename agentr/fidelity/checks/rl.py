@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from agentr.build.advantages import advantages as advantages_of
-from agentr.build.advantages import differ
 from agentr.collect.grow import Grow
 from agentr.methods import method_of
 from agentr.rewards import Rewards
 from agentr.rewards.group import group_of
+from agentr.rows.advantages import advantages as advantages_of
+from agentr.rows.advantages import differ
 from agentr.search import Strategy
 from agentr.search.written import Turns, named, names, searched, tree_of
 

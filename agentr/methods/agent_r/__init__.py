@@ -11,15 +11,15 @@ from typing import Any
 
 from pydantic import NonNegativeInt
 
-from agentr.build.dataset import Candidate
-from agentr.build.revision import count_splices, good_rows, revision_rows
-from agentr.build.targets import Targets
 from agentr.collect.agent import Sessions
 from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
 from agentr.methods.agent_r.revise import ReviseConfig, execute, splice, transition
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets
 from agentr.rounds.round import Round
+from agentr.rows.dataset import Candidate
+from agentr.rows.revision import count_splices, good_rows, revision_rows
+from agentr.rows.targets import Targets
 from agentr.search import UCT, Tree, UCTConfig
 from agentr.search.pairs import pair_paths
 from agentr.search.revision import Splice

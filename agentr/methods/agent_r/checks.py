@@ -10,12 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from agentr.build.mixture import mix_rows
-from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
-from agentr.build.targets import Targets
 from agentr.evaluate.metrics import repeated, revision_length
 from agentr.methods.agent_r import revise
 from agentr.rounds.method import by_round
+from agentr.rows.mixture import mix_rows
+from agentr.rows.revision import demonstrated_rows, good_rows, revision_rows
+from agentr.rows.targets import Targets
 from agentr.search import UCT, Node, Origin
 from agentr.search.pairs import Pair, pair_paths
 from agentr.search.revision import Revision

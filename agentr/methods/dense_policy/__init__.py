@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentr.build.dataset import Candidate, Keep
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.methods.dense_policy.dense import Dense, DenseConfig
 from agentr.methods.dense_policy.rows import SiblingsConfig, mix_pairs, preference_rows
 from agentr.rounds.method import PreferenceConfig, Preferring, read_presets
 from agentr.rounds.round import Round
+from agentr.rows.dataset import Candidate, Keep
 from agentr.store.spool import Kept
 
 

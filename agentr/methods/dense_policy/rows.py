@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from pydantic import NonNegativeInt
 
-from agentr.build.sequences import dropped, make_pair, recorded
 from agentr.config.checks import Problem
 from agentr.errors import ConfigError
 from agentr.methods.dense_policy.siblings import SiblingPair, SiblingRule, TurnValue, estimates, sibling_candidates
+from agentr.rows.sequences import dropped, make_pair, recorded
 from agentr.search.tree import Node, Tree
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Task

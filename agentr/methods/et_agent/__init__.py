@@ -13,8 +13,6 @@ from typing import Any
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from agentr.build.dataset import Candidate
-from agentr.build.targets import Targets
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
@@ -27,6 +25,8 @@ from agentr.methods.et_agent.rows import FilterConfig, count_agreement, count_op
 from agentr.observe.tables import judge_warning
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets, sampling_problems
 from agentr.rounds.round import Round
+from agentr.rows.dataset import Candidate
+from agentr.rows.targets import Targets
 from agentr.search import Sample
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentr.build.pareto import MeasuredTask, choose, crowding, fronts, measure, select
 from agentr.evaluate.metrics import BEHAVIOUR, conciseness
 from agentr.methods.et_agent.flywheel_checks import episode_of
 from agentr.rewards import Rewards
 from agentr.rewards.group import group_of
+from agentr.rows.pareto import MeasuredTask, choose, crowding, fronts, measure, select
 from agentr.search import Tree
 from agentr.search.evolution import Evolution
 from agentr.search.written import named, new_tree, tree_of

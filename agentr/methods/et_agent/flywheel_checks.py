@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from agentr.build.targets import Targets
 from agentr.collect.evolver import Evolver
 from agentr.collect.operators import apply
 from agentr.collect.teacher_operators import rewritten
 from agentr.methods.et_agent.evolve import Evolve, chosen
 from agentr.methods.et_agent.rows import evolved_rows
 from agentr.rounds.method import by_round
+from agentr.rows.targets import Targets
 from agentr.search import Node, Origin, Tree
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution

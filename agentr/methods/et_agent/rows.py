@@ -8,9 +8,9 @@ from statistics import fmean
 
 from pydantic import NonNegativeInt
 
-from agentr.build.sequences import dropped, make_rows
-from agentr.build.targets import Targets
 from agentr.config.checks import Proportion, Section
+from agentr.rows.sequences import dropped, make_rows
+from agentr.rows.targets import Targets
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating

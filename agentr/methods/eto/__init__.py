@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from agentr.build.dataset import Candidate
 from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
@@ -13,6 +12,7 @@ from agentr.config.schema import Config
 from agentr.methods.eto.rows import ComparedWith, ContrastConfig, Granularity, contrast_rows
 from agentr.rounds.method import PreferenceConfig, Preferring, read_presets, sampling_problems
 from agentr.rounds.round import Round
+from agentr.rows.dataset import Candidate
 from agentr.search import Sample, Stepwise
 
 

@@ -19,8 +19,8 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt
 
-from agentr.build.sequences import dropped, make_pair, recorded
 from agentr.config.checks import Section
+from agentr.rows.sequences import dropped, make_pair, recorded
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Outcome

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from agentr.build.dataset import Candidate
-from agentr.build.revision import good_rows
-from agentr.build.targets import Targets
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, Proportion
 from agentr.config.schema import Config
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, sampling_problems
 from agentr.rounds.round import Round
+from agentr.rows.dataset import Candidate
+from agentr.rows.revision import good_rows
+from agentr.rows.targets import Targets
 from agentr.search import Sample
 
 

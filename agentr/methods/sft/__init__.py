@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agentr.build.dataset import Candidate
 from agentr.collect.job import Work
 from agentr.config.schema import MethodConfig
 from agentr.rounds.method import Offline
 from agentr.rounds.round import Round
+from agentr.rows.dataset import Candidate
 from agentr.types import Loss
 
 

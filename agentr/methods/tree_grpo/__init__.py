@@ -8,13 +8,13 @@ from enum import StrEnum
 
 from pydantic import PositiveInt
 
-from agentr.build.advantages import AdvantageConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.methods.tree_grpo.branch import Branch, Select
 from agentr.rounds.method import read_presets
 from agentr.rounds.online import Online
 from agentr.rounds.online_config import BranchingConfig
+from agentr.rows.advantages import AdvantageConfig
 from agentr.search import UCT, UCTConfig
 from agentr.search.uct import Dedupe
 

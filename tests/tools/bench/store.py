@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.build.dataset import write_dataset
-from agentr.build.export import export_rows
-from agentr.build.revision import good_rows
-from agentr.build.targets import Targets
+from agentr.rows.dataset import write_dataset
+from agentr.rows.export import export_rows
+from agentr.rows.revision import good_rows
+from agentr.rows.targets import Targets
 from agentr.search.tree import Child, Origin, Spent, Tree
 from agentr.store.dataset import iter_rows
 from agentr.store.forest import Forest

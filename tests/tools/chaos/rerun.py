@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from agentr.launch.run import run, serving
+from agentr.commands.run import run, serving
 from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.store.files import read_json

@@ -1,0 +1,161 @@
+"""Several methods, or values of one key, on the same tasks, model and seeds: one table and one plot of success against
+cost.
+
+Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share
+what is the same in them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the
+same policy; and, if they explore alike, the first round's trees. Ray, engines and environment servers run on from one
+to the next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentr.commands.run import run, run_dir, serving
+from agentr.config.identity import changed_keys
+from agentr.errors import ConfigError, DataError, RunError
+from agentr.methods import load, methods_of, plan_of
+from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
+from agentr.observe.progress import Reporter
+from agentr.rounds.plan import Plan
+from agentr.store.layout import (
+    DATASET,
+    DEMONSTRATIONS,
+    EVAL,
+    JUDGED,
+    MODEL,
+    RECOVERY,
+    SELECTION,
+    SHORTENED,
+    TRAIN,
+    WARM_START,
+    arm_of,
+)
+from agentr.store.run import RunStore
+from agentr.ui.report import write_comparison
+
+#: Keys that must be equal in all configurations of a comparison: the setting. Methods are free to differ in the rest.
+SAME = ("model.", "env.", "prompt.", "turns.", "eval.", "warm_start.", "build.max_length")
+
+#: The stages that runs of one seed share.
+SHARED = (
+    MODEL,
+    *(
+        WARM_START.stage(name)
+        for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)
+    ),
+)
+
+#: Keys that change nothing before the first round's dataset is built.
+LATER = ("run.name", "run.dir", "run.rounds", "run.control", "method.", "build.", "train", "trainer.", "eval.")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a comparison."""
+
+    label: str
+    seed: int
+    plan: Plan
+
+
+def plan(
+    configs: Sequence[Path],
+    seeds: Sequence[int],
+    folder: Path,
+    overrides: Sequence[str] = (),
+    vary: Sequence[str] = ("",),
+    base: Path | None = None,
+) -> list[PlannedRun]:
+    """The runs of a comparison, seed by seed.
+
+    Args:
+        configs: YAML files; a file's name without its ending is its label.
+        vary: ``key=value`` overrides, each of which makes an arm of each file; its value is added to the label.
+        base: YAML file that each of them is laid over: the setting, if the files say only the method.
+
+    Raises:
+        ConfigError: Two files have the same label, or they differ in keys that must be equal; the error names the keys.
+    """
+    arms = [
+        (path, value, "-".join(filter(None, (path.stem, value.rpartition("=")[2]))))
+        for path in configs
+        for value in vary
+    ]
+    labels = [label for _, _, label in arms]
+    if len(set(labels)) < len(labels):
+        raise ConfigError(
+            f"two configurations have the same name: {', '.join(labels)}", hint="Copy one to a file of another name."
+        )
+    if not configs or not seeds:
+        raise ConfigError("a comparison needs at least one configuration and one seed")
+    entries = []
+    for seed in seeds:
+        for path, value, label in arms:
+            here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={run_folder(folder, label, seed).resolve()}"]
+            entries.append(
+                PlannedRun(label, seed, plan_of(load(path, [*overrides, *filter(None, [value]), *here], base)))
+            )
+        first = entries[-len(labels)]
+        for other in entries[-len(labels) + 1 :]:
+            if changes := [
+                c for c in changed_keys(first.plan.identity.values, other.plan.identity.values) if c.startswith(SAME)
+            ]:
+                raise ConfigError(
+                    f"{other.label} and {first.label} differ in keys that must match for a fair comparison: "
+                    + "; ".join(changes),
+                    hint=(
+                        "Give all configurations of a comparison the same values of these keys (--base or a common "
+                        "'include' does)."
+                    ),
+                )
+    return entries
+
+
+def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> Comparison:
+    """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``.
+
+    A run that a method cannot finish (no pairs, too many failed trees) is named in the result and does not stop the
+    others; what would stop them too does.
+
+    Raises:
+        AgentrError: The machinery, the model or the environment failed. What was finished before is kept.
+    """
+    assert entries, "a comparison has at least one run"
+    write_plan(folder, [(entry.label, entry.seed) for entry in entries])
+    failed: dict[str, str] = {}
+    with serving(entries[0].plan, folder / "logs", reporter) as services:
+        for number, entry in enumerate(entries, 1):
+            reporter.say(f"run {number} of {len(entries)}: {entry.label}, seed {entry.seed}", "bold")
+            for other in entries[: number - 1]:
+                if other.seed == entry.seed:
+                    mine, theirs = (RunStore(run_dir(one.plan.config.run)) for one in (entry, other))
+                    mine.stages.adopt(theirs.stages, shared(other.plan, entry.plan))
+            try:
+                with reporter.part(f"run {number} of {len(entries)}"):
+                    run(entry.plan, reporter, services=services)
+            except (DataError, RunError) as error:
+                failed[f"{entry.label}, seed {entry.seed}"] = str(error)
+                reporter.say(f"{entry.label}, seed {entry.seed}: {error}", "red")
+            lines = [line(folder, e.label, e.seed) for e in entries[:number]]
+            result = compare_runs(lines, failed)
+            write_comparison(result, folder)
+    return result
+
+
+def shared(one: Plan, other: Plan) -> tuple[str, ...]:
+    """Returns the stages that two runs would make the same: the warm start, and those of the first round's exploration
+    that are equal."""
+    changes = [
+        change for change in changed_keys(one.identity.values, other.identity.values) if not change.startswith(LATER)
+    ]
+    if changes:
+        return SHARED
+    methods = [methods_of(plan)[0] for plan in (one, other)]
+    if any(method.online for method in methods):
+        return SHARED  # what it collects depends on how it trains
+    mine, theirs = (list(method.exploration(1).items()) for method in methods)
+    equal = 0
+    while equal < min(len(mine), len(theirs)) and mine[equal] == theirs[equal]:
+        equal += 1
+    return (*SHARED, *(arm_of(1).stage(stage) for stage, _ in mine[:equal]))
