@@ -269,7 +269,7 @@ def compare(
     reporter = Reporter()
     result = compare_methods(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
     reporter.console.print(comparison_table(result))
-    reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
+    reporter.message(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:
         hint = "What the others found stands. The same command tries these again."
         raise RunError(

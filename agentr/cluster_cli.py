@@ -52,7 +52,7 @@ def submit(
         address,
         job="check" if dry_run else job,
         working_dir=working_dir,
-        say=echo,
+        notify=echo,
         write=lambda text: echo(text, nl=False),
         follow=not no_wait,
     )

@@ -31,7 +31,7 @@ def read(data: bytes | str, form: type[Form] | Any = Any) -> Any:
         ) from None
 
 
-def told(data: bytes) -> tuple[str, str]:
+def message_of(data: bytes) -> tuple[str, str]:
     """Returns the message and the code of an error, in whichever way a provider writes one; all of it if it is none
     that is known."""
     try:

@@ -20,8 +20,8 @@ from typing import Any
 from agentr.secrets import cleaned
 
 #: Logger of what a person was told already: it is recorded, and shown nowhere else.
-said = logging.getLogger("agentr.said")
-said.addHandler(logging.NullHandler())
+messages = logging.getLogger("agentr.messages")
+messages.addHandler(logging.NullHandler())
 
 _ABOUT: ContextVar[Mapping[str, Any] | None] = ContextVar("about", default=None)
 

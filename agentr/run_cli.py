@@ -121,7 +121,7 @@ def search(
     found = search_on(planned, reporter)
     reporter.console.print(table(planned, found))
     shown = shlex.quote(os.path.relpath(planned.out))
-    reporter.say(f"agentr ui {shown}\nagentr report {shown} --tree {shlex.quote(found.task.key)}")
+    reporter.message(f"agentr ui {shown}\nagentr report {shown} --tree {shlex.quote(found.task.key)}")
 
 
 def trace(
@@ -187,7 +187,7 @@ def doctor(
         for finding in [*damaged, *old]:
             reporter.show(table_of(finding))
         if not damaged and not old:
-            reporter.say(f"{run_dir}: {WHOLE}")
+            reporter.message(f"{run_dir}: {WHOLE}")
     if repair:
         wanted = [*damaged, *(old if stale else []), *(named_stage(run_dir, name) for name in stages or [])]
         for done in set_aside(run_dir, wanted):

@@ -36,30 +36,30 @@ def list_runs(folders: list[Path], as_json: bool) -> None:
     for run in found["runs"]:
         measured = [Estimate(**run[when]).as_percent() for when in ("before", "after") if run[when]]
         rounds, seconds = run["rounds"], run["seconds"]
-        told = [
+        cells = [
             run["method"],
             run["environment"],
             str(run["seed"]),
             f"{rounds['done']} of {rounds['planned']}",
             run["state"],
         ]
-        shown.add_row(run["id"], *told, " to ".join(measured) or "-", str(run["tokens"]), f"{seconds / 60:.0f}")
+        shown.add_row(run["id"], *cells, " to ".join(measured) or "-", str(run["tokens"]), f"{seconds / 60:.0f}")
     reporter = Reporter()
     if found["runs"]:
         reporter.console.print(shown)
     else:
-        reporter.say(f"no runs below {', '.join(found['folders'])}; start one with 'agentr run CONFIG'")
+        reporter.message(f"no runs below {', '.join(found['folders'])}; start one with 'agentr run CONFIG'")
     for comparison in found["comparisons"]:
         methods = ", ".join(comparison["methods"])
-        reporter.say(
+        reporter.message(
             f"comparison {comparison['id']}: {methods}; {comparison['done']} of {comparison['runs']} runs done "
             f"{comparison['problem']}"
         )
     for run in found["runs"]:
         if run["problem"]:
-            reporter.say(f"{run['id']}: {run['problem']}", "yellow")
+            reporter.message(f"{run['id']}: {run['problem']}", "yellow")
     for problem in found["problems"]:
-        reporter.say(problem["message"], "yellow")
+        reporter.message(problem["message"], "yellow")
 
 
 def ui(

@@ -44,7 +44,7 @@ with recording(run / "driver.jsonl", "driver"), Reporter().logged(run / "driver.
     except Exception as error:
         logging.getLogger("agentr").exception("it failed")
         append_line(run / "events.jsonl", {{"error": str(error), "kind": [repr(error)]}})
-        Reporter().say(str(error), "red")
+        Reporter().message(str(error), "red")
         traceback.print_exc()
 """
 API = """

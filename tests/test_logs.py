@@ -89,7 +89,7 @@ def test_a_full_disk_does_not_bury_what_a_person_is_told(
     reporter = Reporter()
     with reporter.logged(tmp_path / path), logging_to(tmp_path / path):
         for number in range(20):
-            reporter.say(f"message {number}")
+            reporter.message(f"message {number}")
             log.error("failure %d", number, exc_info=ValueError("cause"))
         reporter.log("the run ended")
     shown = capfd.readouterr()
@@ -141,7 +141,7 @@ def test_the_driver_logs_beside_what_people_read(tmp_path: Path) -> None:
 
         def work(folder: Path) -> TreeSummary:
             with experiment.reporter.task("fetching water"):
-                experiment.reporter.say("the rope is short", "yellow")
+                experiment.reporter.message("the rope is short", "yellow")
                 log.warning("a creaking sound")
             return TreeSummary()
 

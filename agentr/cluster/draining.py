@@ -43,13 +43,13 @@ class Draining:
     closed.
 
     Args:
-        say: Is told which node goes.
+        notify: Called with a message for each node that goes.
         event: Notes it in the run.
     """
 
-    def __init__(self, places: Places, say: Callable[[str], None], event: Callable[..., None]) -> None:
+    def __init__(self, places: Places, notify: Callable[[str], None], event: Callable[..., None]) -> None:
         self._places = places
-        self._say = say
+        self._notify = notify
         self._event = event
         self._told: set[str] = set()
         self._moved: set[tuple[str, int]] = set()
@@ -85,7 +85,7 @@ class Draining:
             )
             if moved or (here and node not in self._told):
                 what = f"moves: {', '.join(moved)}" if moved else "stays until it goes"
-                self._say(f"{named.get(node, node)} is taken away in {seconds:.0f} s; {what}{here}")
+                self._notify(f"{named.get(node, node)} is taken away in {seconds:.0f} s; {what}{here}")
                 self._event("node_drains", node=named.get(node, node), seconds=round(seconds), moved=moved)
             self._told.add(node)
 

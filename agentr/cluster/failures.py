@@ -36,7 +36,7 @@ def hint_of(text: str) -> str:
     return next((hint for part, hint in _HINTS.items() if part in text), "")
 
 
-def told(error: Exception, log_file: Path) -> AgentrError:
+def as_ours(error: Exception, log_file: Path) -> AgentrError:
     """Returns what a person is told of an error that ends a run: it has one sentence and a hint.
     Tracebacks go to the run's logs.
 

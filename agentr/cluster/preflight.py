@@ -91,7 +91,7 @@ class Report:
 
 
 def preflight(
-    places: Places, run_dir: Path, joined: bool, say: Callable[[str], None], missing: Iterable[Problem] = ()
+    places: Places, run_dir: Path, joined: bool, notify: Callable[[str], None], missing: Iterable[Problem] = ()
 ) -> Report:
     """Checks the cluster that this process has joined. Waits for nodes up to ``cluster.wait_s``.
 
@@ -102,12 +102,12 @@ def preflight(
         missing: What is missing besides.
     """
     problems = [*missing, *_sessions(places.env, places.in_flight)]
-    there, wanted, short = _nodes_with(places, say)
+    there, wanted, short = _nodes_with(places, notify)
     problems += [*label_problems(places, there), *short]
     seen: dict[str, Seen] = {}
     notes: list[str] = []
     if joined and there:
-        seen = _look_everywhere(places.env, _models(places.model), run_dir, there, wanted, say)
+        seen = _look_everywhere(places.env, _models(places.model), run_dir, there, wanted, notify)
         problems += _of_nodes(run_dir, there, seen)
         notes += [
             f"{node.name} has {seen[node.id].free_bytes / 2**30:.1f} GiB left in {run_dir}"
@@ -181,7 +181,7 @@ def _sessions(env: EnvConfig, in_flight: int) -> list[Problem]:
     return [Problem("env.servers", message, f"Set env.servers={servers}, or lower collect.in_flight.")]
 
 
-def _nodes_with(places: Places, say: Callable[[str], None]) -> tuple[list[ClusterNode], list[Need], list[Problem]]:
+def _nodes_with(places: Places, notify: Callable[[str], None]) -> tuple[list[ClusterNode], list[Need], list[Problem]]:
     """The nodes, what is needed, and what is missing once the cluster has grown as far as it does."""
     deadline = time.monotonic() + places.cluster.wait_s
     said = ""
@@ -193,12 +193,12 @@ def _nodes_with(places: Places, say: Callable[[str], None]) -> tuple[list[Cluste
             break
         if said != (said := "; ".join(problem.message for problem in short)):
             left = deadline - time.monotonic()
-            say(f"waiting up to {left:.0f} s for nodes: {said}")
+            notify(f"waiting up to {left:.0f} s for nodes: {said}")
             _ask_for(wanted)
         time.sleep(GROW_POLL_S)
     if said:
         _ask_for([])
-        say("the nodes are there" if not short else "the nodes did not come")
+        notify("the nodes are there" if not short else "the nodes did not come")
     return there, wanted, short
 
 
@@ -219,7 +219,7 @@ def _look_everywhere(
     run_dir: Path,
     there: Sequence[ClusterNode],
     wanted: Sequence[Need],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> dict[str, Seen]:
     """Asks every node.
 
@@ -254,7 +254,7 @@ def _look_everywhere(
         asked[task.options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node.id)).remote(request)] = node
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_S)
     if late:
-        say(f"waiting up to {LATE_S:g} s more for {', '.join(asked[ref].name for ref in late)} to answer")
+        notify(f"waiting up to {LATE_S:g} s more for {', '.join(asked[ref].name for ref in late)} to answer")
         more, late = ray.wait(late, num_returns=len(late), timeout=LATE_S)
         ready += more
     seen = {asked[ref].id: _answer(ref) for ref in ready}

@@ -111,7 +111,7 @@ class Sampler:
         for number, completion in enumerate(completions):
             drawn, more = await self._gone_on(request, prefix, number, completion)
             cost += more
-            text, logprobs = prefix + self.codec.told(drawn.text, drawn.token_ids), () if prefix else drawn.logprobs
+            text, logprobs = prefix + self.codec.shown(drawn.text, drawn.token_ids), () if prefix else drawn.logprobs
             completions[number] = replace(drawn, text=text, token_ids=(*begun, *drawn.token_ids), logprobs=logprobs)
         return completions, cost, round(time.monotonic() - started, 4)
 

@@ -24,14 +24,16 @@ def check(plan: Plan, reporter: Reporter) -> None:
     root.mkdir(parents=True, exist_ok=True)
     ray = connect(plan.places.cluster)
     try:
-        report = preflight(plan.places, root, joined(plan.places.cluster), reporter.say, missing_secrets(plan.config))
+        report = preflight(
+            plan.places, root, joined(plan.places.cluster), reporter.message, missing_secrets(plan.config)
+        )
     finally:
         leave(ray)
     reporter.show(table(report, root))
     for note in report.notes:
-        reporter.say(note, "yellow")
+        reporter.message(note, "yellow")
     report.require()
-    reporter.say("the cluster has what the run needs", "green")
+    reporter.message("the cluster has what the run needs", "green")
 
 
 def table(report: Report, root: Path) -> Table:

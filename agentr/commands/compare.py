@@ -126,7 +126,7 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
     failed: dict[str, str] = {}
     with serving(entries[0].plan, folder / "logs", reporter) as services:
         for number, entry in enumerate(entries, 1):
-            reporter.say(f"run {number} of {len(entries)}: {entry.label}, seed {entry.seed}", "bold")
+            reporter.message(f"run {number} of {len(entries)}: {entry.label}, seed {entry.seed}", "bold")
             for other in entries[: number - 1]:
                 if other.seed == entry.seed:
                     mine, theirs = (RunStore(run_dir(one.plan.config.run)) for one in (entry, other))
@@ -136,7 +136,7 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
                     run(entry.plan, reporter, services=services)
             except (DataError, RunError) as error:
                 failed[f"{entry.label}, seed {entry.seed}"] = str(error)
-                reporter.say(f"{entry.label}, seed {entry.seed}: {error}", "red")
+                reporter.message(f"{entry.label}, seed {entry.seed}: {error}", "red")
             lines = [line(folder, e.label, e.seed) for e in entries[:number]]
             result = compare_runs(lines, failed)
             write_comparison(result, folder)

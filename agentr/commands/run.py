@@ -9,13 +9,13 @@ from pathlib import Path
 
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.connect import joined
-from agentr.cluster.failures import told
+from agentr.cluster.failures import as_ours
 from agentr.config.identity import Identity
 from agentr.config.model import ModelConfig
 from agentr.config.schema import RunConfig
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
-from agentr.logs import LogFile, recording, said
+from agentr.logs import LogFile, messages, recording
 from agentr.methods import methods_of
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
@@ -91,7 +91,7 @@ def opened(
         raise RunError(
             f"{folder} holds a search from a turn, and no experiment", hint="'agentr search' goes on with it."
         )
-    store = RunStore(folder, reporter.say, config.cluster.lease_s)
+    store = RunStore(folder, reporter.message, config.cluster.lease_s)
     restored = partial(restore, store, plan.identity, config.run.mirror, reporter.task, allow_change=allow_change)
     store.open(plan.identity, allow_change=allow_change, restore=restored)
     make_folder(store.layout.logs)
@@ -109,13 +109,13 @@ def opened(
             try:
                 yield Experiment(plan, store, running, reporter)
             except Exception as error:
-                ours = told(error, store.layout.driver_log)
+                ours = as_ours(error, store.layout.driver_log)
                 reporter.log(f"the run ended: {type(ours).__name__}: {ours}")
                 if ours is error:
                     raise
                 raise ours from error
     except (SystemExit, KeyboardInterrupt):
-        reporter.say(
+        reporter.message(
             f"stopped; what is finished is kept. Go on with: {again or f'agentr resume {store.root}'}", "yellow"
         )
         raise
@@ -141,8 +141,8 @@ def mirrored(
         causes = [Cause(CauseKind.mirror_failing, f"nothing is mirrored to {run.mirror}", problem, hint)]
         note(store.event, MIRROR, causes if problem else [])
 
-    say = partial(reporter.say, style="yellow")
-    mirror = Mirror(store, identity, run.mirror, say, is_complete, failing=failing, allow_change=allow_change)
+    notify = partial(reporter.message, style="yellow")
+    mirror = Mirror(store, identity, run.mirror, notify, is_complete, failing=failing, allow_change=allow_change)
     mirror.start()
     try:
         with ending_cleanly():
@@ -165,7 +165,7 @@ def tracked(trackers: Sequence[str], store: RunStore, reporter: Reporter) -> Ite
     if not trackers:
         yield
         return
-    tracking = Tracking(store.layout, trackers, lambda text: reporter.say(text, "yellow"))
+    tracking = Tracking(store.layout, trackers, lambda text: reporter.message(text, "yellow"))
     tracking.start()
     wait_s = LEAVE_S
     with ending_cleanly():
@@ -177,7 +177,7 @@ def tracked(trackers: Sequence[str], store: RunStore, reporter: Reporter) -> Ite
             raise
         finally:
             if left := tracking.finish(wait_s):
-                reporter.say(
+                reporter.message(
                     f"not told everything yet: {', '.join(left)}. The next start of the run tells them.", "yellow"
                 )
 
@@ -186,7 +186,7 @@ def _await(mirror: Mirror, run: RunConfig, reporter: Reporter, *, patient: bool)
     with reporter.task(f"mirroring to {run.mirror}") as update:
         left = mirror.finish(run.mirror_wait_s, update, patient=patient)
     if left:
-        reporter.say(
+        reporter.message(
             f"not mirrored to {run.mirror}: {', '.join(left)}. The next start of the run mirrors it.", "yellow"
         )
 
@@ -227,11 +227,11 @@ def report(run: Run, reporter: Reporter, out: Path | None = None) -> RunSummary:
         write_cards(run)
     reporter.show(run_table(summary))
     for comparison in summary.comparisons:
-        reporter.say(comparison.words)
+        reporter.message(comparison.words)
     if summary.selection:
-        reporter.say(summary.selection)
+        reporter.message(summary.selection)
     page = (out or run.path) / run.layout.report.name
-    reporter.say(f"Report: {page} (seed {run.config['run']['seed']}, {summary.seconds:.0f} s of work)")
+    reporter.message(f"Report: {page} (seed {run.config['run']['seed']}, {summary.seconds:.0f} s of work)")
     return summary
 
 
@@ -268,7 +268,7 @@ def logging_to(path: Path) -> Iterator[None]:
     """Adds warnings and errors of the driver to its log."""
     handler = logging.StreamHandler(LogFile(path))
     handler.setLevel(logging.WARNING)
-    handler.addFilter(lambda record: record.name != said.name)  # it is there
+    handler.addFilter(lambda record: record.name != messages.name)  # it is there
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
     try:

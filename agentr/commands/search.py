@@ -146,11 +146,11 @@ async def _replay(place: Place, settings: AgentSettings, env: EnvClient, codec: 
     try:
         agent = Agent.of(settings, NoPolicy(), env, codec, await env.spec())
         begun, _ = await agent.start(tree.task, tree.seed)
-        for told, recorded in zip(begun.messages, tree.messages, strict=False):  # one more or less is found below
-            if told != recorded:
+        for opening, recorded in zip(begun.messages, tree.messages, strict=False):  # one more or less is found below
+            if opening != recorded:
                 message = (
                     f"the task {tree.task.id!r} opens otherwise now: recorded {recorded.content!r}, now "
-                    f"{told.content!r}"
+                    f"{opening.content!r}"
                 )
                 raise DataError(message, hint=_OTHER)
         if (begun.messages, begun.prompt_ids, begun.hiding) != (tree.messages, tree.prompt_ids, tree.hiding):

@@ -57,7 +57,7 @@ def serve(plan: Plan, reporter: Reporter, token: str = "") -> None:
             while True:
                 urls = sorted(asyncio.run(servers.urls()))
                 if urls != said:
-                    reporter.say(f"{config.env.name}: {' '.join(urls) or 'being started again'} (token in {where})")
+                    reporter.message(f"{config.env.name}: {' '.join(urls) or 'being started again'} (token in {where})")
                     said = urls
                 threading.Event().wait(LOOK_S)
         finally:

@@ -212,7 +212,7 @@ def submit(
     *,
     job: str = "experiment",
     working_dir: Path | None = None,
-    say: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
     write: Callable[[str], None] = lambda text: print(text, end="", flush=True),
     follow: bool = True,
 ) -> str:
@@ -244,7 +244,7 @@ def submit(
     cluster = Cluster(address)
     live = [found for found in cluster.jobs(run) if found.live and job != "check"]
     if live:
-        say(f"{live[-1].id} works on {run} already: its output follows")
+        notify(f"{live[-1].id} works on {run} already: its output follows")
         job_id = live[-1].id
     else:
         values = {
@@ -253,15 +253,15 @@ def submit(
         }
         entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *overrides], cluster, values)
         job_id = cluster.start(f"{job}-{checked.run.name}", run, entry, folder, Places.of(checked).labels[Role.driver])
-        say(f"submitted {job_id} for {run}")
-    say(f"dashboard: {cluster.address}/#/jobs/{job_id}")
+        notify(f"submitted {job_id} for {run}")
+    notify(f"dashboard: {cluster.address}/#/jobs/{job_id}")
     if not follow:
         return cluster.status(job_id)
     try:
         status = cluster.follow(job_id, write)
     except KeyboardInterrupt:
-        say(f"\nthe job goes on. Follow it with: agentr logs {run} --address {cluster.address}")
-        say(f"Stop it with: agentr stop {run} --address {cluster.address}")
+        notify(f"\nthe job goes on. Follow it with: agentr logs {run} --address {cluster.address}")
+        notify(f"Stop it with: agentr stop {run} --address {cluster.address}")
         raise
     if status != "SUCCEEDED":
         hint = (
@@ -348,14 +348,14 @@ def resolve_job(cluster: Cluster, run: str) -> Job:
     return next((job for job in reversed(found) if job.live), found[-1])
 
 
-def stop(run: str, address: str, say: Callable[[str], None] = print) -> None:
+def stop(run: str, address: str, notify: Callable[[str], None] = print) -> None:
     """Ends the job of a run. What is finished is kept."""
     cluster = Cluster(address)
     job = resolve_job(cluster, run)
     if not job.live:
-        say(f"{job.id} has ended already: {job.status}")
+        notify(f"{job.id} has ended already: {job.status}")
         return
-    say(f"{job.id}: {cluster.stop(job.id)}. Submit the same run again to go on.")
+    notify(f"{job.id}: {cluster.stop(job.id)}. Submit the same run again to go on.")
 
 
 def logs(run: str, address: str, follow: bool, write: Callable[[str], None]) -> None:

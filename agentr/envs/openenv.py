@@ -73,7 +73,7 @@ class _Server:
         self._changed = asyncio.Event()  # one got idle, or was closed
         self.idle: dict[str, _Game] = {}
 
-    async def begin(self, game: _Game, told: dict[str, Any]) -> dict[str, Any]:
+    async def begin(self, game: _Game, reset: dict[str, Any]) -> dict[str, Any]:
         """Opens a connection for a game, and resets it there."""
         refused = False
         while True:
@@ -84,7 +84,7 @@ class _Server:
                     asyncio.timeout(self._timeout_s),
                 ):
                     game.line = await Line.open(http, self._url)
-                return await self.ask(game.line, "reset", told)
+                return await self.ask(game.line, "reset", reset)
             except Full as full:
                 await self.drop(game)
                 most = max(1, min(full.most or MOST, MOST))

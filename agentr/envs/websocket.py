@@ -83,18 +83,18 @@ class Line:
             raise aiohttp.ClientConnectionError(self._ended)
         try:
             answer = read(text)
-            told, said = answer["type"], answer["data"]
-            if told == "observation" and isinstance(said["observation"], dict):
-                return said
-            code = str(said.get("code", "")) if told == "error" else ""
+            answered, content = answer["type"], answer["data"]
+            if answered == "observation" and isinstance(content["observation"], dict):
+                return content
+            code = str(content.get("code", "")) if answered == "error" else ""
             if code == "CAPACITY_REACHED":
                 raise Full(
-                    quoted(said.get("message", code)),
-                    most if isinstance(most := said.get("max_sessions"), int) else None,
+                    quoted(content.get("message", code)),
+                    most if isinstance(most := content.get("max_sessions"), int) else None,
                 )
             if code == "VALIDATION_ERROR":
                 raise Rejected(
-                    [(".".join(map(str, e.get("loc", ()))), quoted(e.get("msg", ""))) for e in said["errors"]]
+                    [(".".join(map(str, e.get("loc", ()))), quoted(e.get("msg", ""))) for e in content["errors"]]
                 )
         except Unreadable as error:
             raise Failed(f"{kind}: {error}") from None

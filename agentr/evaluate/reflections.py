@@ -36,11 +36,11 @@ class Reflections:
             for before, after in pairwise(path):
                 if after.origin is not Origin.POLICY:
                     continue
-                told = reflects(after.text, self.sentences)
-                said += told
-                false += told and before.valid
+                reflected = reflects(after.text, self.sentences)
+                said += reflected
+                false += reflected and before.valid
                 refused += not before.valid
-                passed_over += not before.valid and not told
+                passed_over += not before.valid and not reflected
         self._problems.append(problem)
         self._counts.append((said, false, refused, passed_over))
 

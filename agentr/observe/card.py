@@ -220,10 +220,10 @@ def _licence(file: Path) -> str:
     """Returns the licence that a model's card names."""
     try:
         _, front, _ = file.read_text(encoding="utf-8").split("---\n", 2)
-        told = parse_yaml(front)["license"]
+        licence = parse_yaml(front)["license"]
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, yaml.YAMLError):
         return ""
-    return told if isinstance(told, str) and re.fullmatch(r"[\w.-]+", told) else ""
+    return licence if isinstance(licence, str) and re.fullmatch(r"[\w.-]+", licence) else ""
 
 
 def _name_of(run: Run) -> str:
@@ -257,7 +257,7 @@ def _selected(selection: Any) -> Iterator[str]:
 
 def _front(config: dict[str, Any], summary: RunSummary, arm: ArmSummary, licence: str, base: str) -> dict[str, Any]:
     """What Hugging Face reads of a card."""
-    told: dict[str, Any] = {
+    front: dict[str, Any] = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "license": licence or "unknown",
@@ -265,7 +265,7 @@ def _front(config: dict[str, Any], summary: RunSummary, arm: ArmSummary, licence
         "tags": ["agentr", "agent", config["method"]["type"], config["env"]["name"]],
     }
     if arm.evaluation is None:
-        return told
+        return front
     name, split = config["env"]["name"], config["eval"]["tasks"]["split"]
     result = {
         "task": {"type": "reinforcement-learning", "name": "acting in an environment"},
@@ -274,7 +274,7 @@ def _front(config: dict[str, Any], summary: RunSummary, arm: ArmSummary, licence
             {"type": "success", "name": "held-out success, %", "value": round(100 * arm.evaluation.success.mean, 1)}
         ],
     }
-    return {**told, "model-index": [{"name": f"{summary.name}, {arm.title}", "results": [result]}]}
+    return {**front, "model-index": [{"name": f"{summary.name}, {arm.title}", "results": [result]}]}
 
 
 # as text --------------------------------------------------------------------------------------------------------------

@@ -77,8 +77,8 @@ def patterns(run: Run) -> dict[str, Any]:
         )
         for title, stage in evaluated(run)
     ]
-    told = [{"title": title, "stage": stage.name, **recurs} for title, stage, recurs in found if recurs is not None]
-    return {"policies": told, "problems": problems}
+    policies = [{"title": title, "stage": stage.name, **recurs} for title, stage, recurs in found if recurs is not None]
+    return {"policies": policies, "problems": problems}
 
 
 def patterns_of(trees: Iterable[Tree], episodes: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from agentr.console import Console
 from agentr.errors import AgentrError
-from agentr.logs import LogFile, current, said
+from agentr.logs import LogFile, current, messages
 from agentr.observe.rate import Pace
 from agentr.outside import typed
 from agentr.secrets import Cleaned
@@ -177,9 +177,9 @@ class Reporter:
         finally:
             self._log = before
 
-    def say(self, text: str, style: str = "") -> None:
+    def message(self, text: str, style: str = "") -> None:
         """Prints a message."""
-        said.log({"yellow": logging.WARNING, "red": logging.ERROR}.get(style, logging.INFO), text.strip())
+        messages.log({"yellow": logging.WARNING, "red": logging.ERROR}.get(style, logging.INFO), text.strip())
         self.show(text, style=style or None, markup=False)
 
     def log(self, text: str) -> None:
@@ -207,14 +207,14 @@ class Reporter:
         """
         started, since, pace = time.monotonic(), time.time(), Pace()
         title, stage, stages = self._placed(title)
-        said.info("%s ...", title)
+        messages.info("%s ...", title)
         self._keep(Now(title, since, since, unit=unit, stage=stage, stages=stages))
         last = started
 
-        def told(done: float, total: float, details: str) -> Now:
+        def record(done: float, total: float, details: str) -> Now:
             nonlocal last
             here = time.monotonic()
-            pace.tell(here, done)
+            pace.add(here, done)
             rate = pace.per_minute(here)
             left_s = 60 * (total - done) / rate if rate and done < total else None
             now = Now(title, since, time.time(), done, total, details, unit, rate, left_s, stage, stages)
@@ -222,7 +222,7 @@ class Reporter:
             if here - last >= min(max(LOG_EVERY_S, (here - started) / 10), LOG_AT_LEAST_EVERY_S):
                 last = here
                 line = f"{title}: {now.words}"
-                said.info("%s", line)
+                messages.info("%s", line)
                 self.log(line)
                 if not self.console.is_terminal:
                     self.console.print(f"  {line}", markup=False)
@@ -242,17 +242,17 @@ class Reporter:
                 bar = bars.add_task(title, total=None, words="")
 
                 def update(done: float, total: float, details: str) -> None:
-                    bars.update(bar, completed=done, total=total or None, words=told(done, total, details).words)
+                    bars.update(bar, completed=done, total=total or None, words=record(done, total, details).words)
 
                 yield update
         else:
             self.show(f"{title} ...", markup=False)
 
             def log(done: float, total: float, details: str) -> None:
-                told(done, total, details)
+                record(done, total, details)
 
             yield log
-        said.info("done: %s, %.1f s", title, time.monotonic() - started)
+        messages.info("done: %s, %.1f s", title, time.monotonic() - started)
         self.show(f"[green]done[/green]  {escape(title)}  [dim]{time.monotonic() - started:.1f} s[/dim]", markup=True)
 
 

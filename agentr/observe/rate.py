@@ -19,7 +19,7 @@ class Pace:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, float]] = deque()
 
-    def tell(self, at: float, done: float) -> None:
+    def add(self, at: float, done: float) -> None:
         """Notes how much is done.
 
         Args:

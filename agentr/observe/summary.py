@@ -243,16 +243,16 @@ def _arm(round_: RunRound) -> ArmSummary:
 
 
 def _sharing(steps: list[dict[str, Any]], curve: list[dict[str, Any]]) -> Sharing | None:
-    told = [line for line in steps if "completion_tokens" in line]
-    if not told:
+    counted = [line for line in steps if "completion_tokens" in line]
+    if not counted:
         return None
     trained = [line for line in curve if line.get("row_tokens")]
     return Sharing(
-        turns=round(sum(line["turns"] * line["episodes"] for line in told)),
-        drawn=sum(line["completions"] for line in told),
-        carried_out=sum(line["env_steps_executed"] for line in told),
-        tokens=round(sum(line["tokens"] * line["episodes"] for line in told)),
-        drawn_tokens=sum(line["completion_tokens"] for line in told),
+        turns=round(sum(line["turns"] * line["episodes"] for line in counted)),
+        drawn=sum(line["completions"] for line in counted),
+        carried_out=sum(line["env_steps_executed"] for line in counted),
+        tokens=round(sum(line["tokens"] * line["episodes"] for line in counted)),
+        drawn_tokens=sum(line["completion_tokens"] for line in counted),
         computed=sum(line["computed_tokens"] for line in trained) / sum(line["row_tokens"] for line in trained)
         if trained
         else 1.0,

@@ -54,24 +54,28 @@ def _reflections(arm: ArmSummary) -> Cells:
 
 
 def _training(arm: ArmSummary) -> Cells:
-    told = arm.training
-    if told is None:
+    trained = arm.training
+    if trained is None:
         return {}
     steps = {
-        "optimiser steps": told.steps or None,
-        "online steps": told.online_steps,
-        "best online step": told.best_step,
+        "optimiser steps": trained.steps or None,
+        "online steps": trained.online_steps,
+        "best online step": trained.best_step,
     }
-    sizes = {"rows": told.rows or None, "tokens": told.tokens or None, "trained tokens": told.trained_tokens or None}
-    return {**steps, **sizes, "loss, first": told.first_loss, "loss, last": told.last_loss}
+    sizes = {
+        "rows": trained.rows or None,
+        "tokens": trained.tokens or None,
+        "trained tokens": trained.trained_tokens or None,
+    }
+    return {**steps, **sizes, "loss, first": trained.first_loss, "loss, last": trained.last_loss}
 
 
 def _preferences(arm: ArmSummary) -> Cells:
-    told = arm.training
-    if told is None or told.margin is None:
+    trained = arm.training
+    if trained is None or trained.margin is None:
         return {}
-    rewards = {"chosen reward": told.chosen_reward, "rejected reward": told.rejected_reward}
-    return {"reward margin": told.margin, "right way round, share": told.accuracy, **rewards}
+    rewards = {"chosen reward": trained.chosen_reward, "rejected reward": trained.rejected_reward}
+    return {"reward margin": trained.margin, "right way round, share": trained.accuracy, **rewards}
 
 
 def _chosen(arm: ArmSummary) -> Cells:

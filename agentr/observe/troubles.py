@@ -21,7 +21,7 @@ Event = Callable[..., None]
 """``event(kind, **about)`` adds to the run's log."""
 
 
-def tell(reporter: Reporter, event: Event, title: str, causes: Sequence[Cause], since: str = "") -> None:
+def announce(reporter: Reporter, event: Event, title: str, causes: Sequence[Cause], since: str = "") -> None:
     """Tells causes in the terminal, in the driver's log and in the run's events; none says that those told before are
     over.
 
@@ -30,7 +30,7 @@ def tell(reporter: Reporter, event: Event, title: str, causes: Sequence[Cause], 
         since: For how long, in words.
     """
     for cause in causes:
-        reporter.say(f"{title_of(title)}: {since + ': ' if since else ''}{cause}", "yellow")
+        reporter.message(f"{title_of(title)}: {since + ': ' if since else ''}{cause}", "yellow")
     note(event, title, causes, since)
 
 

@@ -53,7 +53,7 @@ class TurnReader:
             start = at + 1
         return "".join(texts)
 
-    def told(self, text: str, ids: Sequence[int]) -> str:
+    def shown(self, text: str, ids: Sequence[int]) -> str:
         """Returns an engine's text of a completion, with the marks of tool calls that its ids have and it leaves
         out."""
         return self.decode(ids) if any(i in ids and mark not in text for i, mark in self._marks.items()) else text
@@ -160,7 +160,7 @@ class ChatCodec:
         self.hiding = self._template.hiding() if self.reasons else None
         marks = {i: text for i, text in self._plain.special.items() if calls and text in calls.dialect.marks}
         reader = TurnReader(tokenizer, marks, self.reasons, self._template.opens_reasoning)
-        self.encode, self.decode, self.told = self._plain.encode, reader.decode, reader.told
+        self.encode, self.decode, self.shown = self._plain.encode, reader.decode, reader.shown
         self.answer, self.begins_in_reasoning = reader.answer, reader.begins_in_reasoning
         self.reply, self.reasoning = reader.reply, reader.reasoning
         self._check_tokens()

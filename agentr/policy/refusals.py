@@ -3,7 +3,7 @@
 import re
 
 from agentr.errors import ConfigError, ContextOverflow, PromptRefused
-from agentr.foreign import told
+from agentr.foreign import message_of
 from agentr.policy.http_retry import TransientError
 
 #: The words of vLLM, SGLang, llama.cpp, TGI, OpenAI, Anthropic, Gemini, Groq, Mistral, Cohere and Bedrock for a prompt
@@ -40,14 +40,14 @@ def refusal(status: int, data: bytes, where: str, key: str, retry_after: str = "
 
     Returns:
         For this prompt `PromptRefused` or `ContextOverflow`, for this moment `TransientError`, for all `ConfigError`;
-        with what it said.
+        with what it answered.
     """
-    said, code = told(data)
+    answer, code = message_of(data)
     numbered = re.match(r"[45]\d\d\b", code)
     how = "an answer without choices" if status == 200 else f"HTTP {status}"
     status = int(numbered[0]) if status == 200 and numbered else 500 if status == 200 else status
-    words = f"{said} {code}"
-    message = f"{where} answered {how}: {said}{f' ({code})' if code and code not in said else ''}"
+    words = f"{answer} {code}"
+    message = f"{where} answered {how}: {answer}{f' ({code})' if code and code not in answer else ''}"
     for_all, later = _ACCOUNT.search(words), status in (408, 409, 425, 429) or status >= 500
     if not for_all and status not in (401, 404, 429):
         if _FILTERED.search(words) and not later:
@@ -59,7 +59,7 @@ def refusal(status: int, data: bytes, where: str, key: str, retry_after: str = "
     if status == 402 or (for_all and re.search("insufficient_|billing_|credit balance", words)):
         return ConfigError(message, hint=f"Check the plan and the credit of the key in {key}.")
     if later:
-        return TransientError(f"{how}: {said}", retry_after)
+        return TransientError(f"{how}: {answer}", retry_after)
     if status in (401, 403):
         return ConfigError(message, hint=f"Check the key in {key}.")
     return ConfigError(

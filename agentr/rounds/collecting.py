@@ -77,7 +77,7 @@ class Collecting:
             try:
                 return self._start().tasks(selection, training)
             except CoordinatorDied as error:
-                self.served.reporter.say(
+                self.served.reporter.message(
                     f"{error} died before it listed the tasks; it starts again and continues", "yellow"
                 )
 
@@ -102,16 +102,16 @@ class Collecting:
             job = replace(job, epoch=self.served.next_epoch())
             with (
                 self._watchdog.armed(title),
-                nullcontext(update) if update is not None else reporter.task(title, "trees") as told,
+                nullcontext(update) if update is not None else reporter.task(title, "trees") as progress,
             ):
                 try:
-                    return coordinators.run(title, job, policy, engines, lambda now: self._told(now, told))
+                    return coordinators.run(title, job, policy, engines, lambda now: self._progress(now, progress))
                 except CoordinatorDied as error:
-                    reporter.say(f"{error} died during {title_of(title)}; it starts again and continues", "yellow")
+                    reporter.message(f"{error} died during {title_of(title)}; it starts again and continues", "yellow")
 
-    def _told(self, now: dict[str, Any], update: Update) -> None:
+    def _progress(self, now: dict[str, Any], update: Update) -> None:
         counts = now["counts"]
-        self._watchdog.tell(now["done"], now["failed"], now["skipped"], counts.get("completions", 0))
+        self._watchdog.feed(now["done"], now["failed"], now["skipped"], counts.get("completions", 0))
         self._cluster.gauges.collected(now)
         details = (
             f"solved {now['successes']}, calls {counts.get('calls', 0)}, tokens {counts.get('completion_tokens', 0)}"
@@ -171,7 +171,7 @@ class Collecting:
             ):
                 self._spec = self._coordinators.start()
             if not self._spec.can_fork:
-                reporter.say(
+                reporter.message(
                     f"        {self._spec.name} cannot copy a state: every branch is a reset and a replay, which is "
                     "checked"
                 )

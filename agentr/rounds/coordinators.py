@@ -37,7 +37,7 @@ _TASKS_S = 120.0
 #: Deadline for a coordinator to say how far it is, and for one to stop.
 _ANSWER_S = 10.0
 
-Told = Callable[[dict[str, Any]], None]
+Update = Callable[[dict[str, Any]], None]
 """Is told the progress of the whole stage."""
 
 
@@ -126,7 +126,9 @@ class Coordinators:
             self._ray.kill(actor)
         self._actors = {}
 
-    def run(self, title: str, job: TreeJob, policy: Path | None, engines: Sequence[Any], told: Told) -> dict[str, Any]:
+    def run(
+        self, title: str, job: TreeJob, policy: Path | None, engines: Sequence[Any], update: Update
+    ) -> dict[str, Any]:
         """Runs one attempt at a job, and returns its progress.
 
         Args:
@@ -143,7 +145,7 @@ class Coordinators:
             for n, part in zip(sorted(self._actors), parts, strict=False)
         }
         try:
-            progress = self._watch(calls, told)
+            progress = self._watch(calls, update)
         except BaseException as error:  # also when interrupted: the others must not go on
             self._stop(calls.values())
             if isinstance(error, CoordinatorDied):
@@ -152,7 +154,7 @@ class Coordinators:
         job.limits.check(progress["failed"], len(job.tasks), progress["last_error"])
         return {name: value for name, value in progress.items() if name != "waiting"} | {"regrown": taken.damaged}
 
-    def _watch(self, calls: dict[int, Any], told: Told) -> dict[str, Any]:
+    def _watch(self, calls: dict[int, Any], update: Update) -> dict[str, Any]:
         latest: dict[int, dict[str, Any]] = {}
         left = dict(calls)
         self.progress, self.answered = {}, time.monotonic()
@@ -164,7 +166,7 @@ class Coordinators:
                 self.answered = time.monotonic()
             if len(latest) == len(calls):
                 self.progress = merged(list(latest.values()))
-                told(self.progress)
+                update(self.progress)
         return merged(list(latest.values()))
 
     def _ask(self, left: dict[int, Any], latest: dict[int, dict[str, Any]]) -> bool:

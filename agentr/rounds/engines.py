@@ -64,7 +64,7 @@ class Engines:
             try:
                 self._cluster.connect().get(engine.sleep.remote(), timeout=places.policy.timeout_s)
             except (ActorDiedError, ActorUnavailableError):
-                self.served.reporter.say(
+                self.served.reporter.message(
                     f"{name} died before the training of this online step; it starts again", "yellow"
                 )
             except RayError as error:

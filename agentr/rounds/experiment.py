@@ -19,7 +19,7 @@ from agentr.config.training import TrainConfig
 from agentr.evaluate.metrics import revision_length
 from agentr.models.load import load_codec, resolve
 from agentr.observe.progress import Reporter
-from agentr.observe.troubles import tell
+from agentr.observe.troubles import announce
 from agentr.rounds.plan import Plan
 from agentr.rounds.services import Services
 from agentr.store.dataset import rows_hash
@@ -49,7 +49,7 @@ class Experiment:
         self.store = store
         self.services = services
         self.reporter = reporter
-        store.say = reporter.say
+        store.notify = reporter.message
 
     @property
     def root(self) -> Path:
@@ -72,7 +72,7 @@ class Experiment:
                 codec.offering([ACT], turns)  # refused now, not after the engines have started
                 remarks = codec.remarks(turns.keep_reasoning, trains.pop() if len(trains) == 1 else None)
             for remark in remarks:
-                self.reporter.say(f"model: {remark}")
+                self.reporter.message(f"model: {remark}")
             kept = self.store.stored_path(path)
             return ModelSummary(path=kept, folder_hash=hash_folder(path) if outside else None, remarks=remarks or None)
 
@@ -148,7 +148,7 @@ class Experiment:
                 evidence,
                 hint,
             )
-            tell(self.reporter, self.store.event, forest.stage, [cause])
+            announce(self.reporter, self.store.event, forest.stage, [cause])
 
     def forest(self, name: str) -> Forest:
         """Returns the trees that a stage left.
@@ -174,7 +174,7 @@ class Experiment:
         manifest = forest.manifest
         progress = manifest["progress"]
         if progress.get("regrown"):
-            self.reporter.say(
+            self.reporter.message(
                 f"        set aside as damaged, and grown anew: {counted(len(progress['regrown']), 'tree')}: "
                 f"{some(progress['regrown'])}"
             )

@@ -75,7 +75,7 @@ class HeldOut:
             self._make_of_episodes(JUDGED, Assess(config.judge), judged)
         result = Evaluation.from_dict(read_json(store.layout.evaluation(self.arm.stage(EVAL))))
         said = f"        {self.arm.title}: success {result.success.as_percent()} % on {result.success.n} held-out tasks"
-        self.experiment.reporter.say(said)
+        self.experiment.reporter.message(said)
 
     def _tasks(self, selection: TaskSelection) -> Callable[[], Sequence[Task]]:
         return lambda: self.experiment.services.collecting.tasks(selection, training=False)

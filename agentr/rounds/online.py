@@ -161,7 +161,7 @@ class Online(Method[C]):
                     "method.pareto.settled=keep."
                 ),
             )
-        round_.experiment.reporter.say(
+        round_.experiment.reporter.message(
             f"        {len(chosen)} of {len(measured)} tasks are trained on; {settled} were solved always or never"
         )
         ids = {task.id for task in chosen}

@@ -88,7 +88,7 @@ class RayCluster:
             self._check()
             if cluster.joined(places.cluster):
                 self._draining = Draining(
-                    places, lambda text: reporter.say(text, "yellow"), lambda *a, **b: self.served.noted(*a, **b)
+                    places, lambda text: reporter.message(text, "yellow"), lambda *a, **b: self.served.noted(*a, **b)
                 )
         return self._ray
 
@@ -99,9 +99,9 @@ class RayCluster:
             return
         here = cluster.joined(plan.config.cluster)
         with reporter.task("checking the cluster") if here else nullcontext():
-            report = preflight(plan.places, store.root, here, reporter.say, missing_secrets(plan.config))
+            report = preflight(plan.places, store.root, here, reporter.message, missing_secrets(plan.config))
         for note in report.notes if here else ():
-            reporter.say(f"        {note}", "yellow")
+            reporter.message(f"        {note}", "yellow")
         report.require()
         self.known = report.there
         self.lookouts.post(report.there)

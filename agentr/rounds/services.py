@@ -11,7 +11,7 @@ from agentr.cluster.causes import Cause
 from agentr.collect.job import TreeJob
 from agentr.config.training import Share
 from agentr.observe.progress import Reporter, Update
-from agentr.observe.troubles import tell
+from agentr.observe.troubles import announce
 from agentr.rounds.collecting import Collecting
 from agentr.rounds.diagnosis import Parts, diagnose
 from agentr.rounds.engines import Engines
@@ -60,7 +60,7 @@ class Services:
         for part in (self.collecting, self.engines):
             part.take_over(self._served)
         self.cluster.served = self.trainings.served = self._served
-        store.told = self.cluster.gauges.event
+        store.on_event = self.cluster.gauges.event
         self.watchdog.after_s, self.engines_early = plan.config.watchdog.after_s, False
         if self.cluster.up:
             self.cluster.gauges.start(plan.config.run.name)
@@ -113,10 +113,10 @@ class Services:
         )
 
     def _stands_still(self, title: str, causes: list[Cause], since: str) -> None:
-        tell(self._served.reporter, self._served.event, title, causes, since)
+        announce(self._served.reporter, self._served.event, title, causes, since)
 
     def _give_up(self, title: str, seconds: float) -> None:
         """Ends the run as a signal does: what is finished is kept, and the way on is said."""
-        self._served.reporter.say(f"{title_of(title)} did not move for {seconds:.0f} s : the run ends", "red")
+        self._served.reporter.message(f"{title_of(title)} did not move for {seconds:.0f} s : the run ends", "red")
         self._served.noted("gave_up", title=title, seconds=round(seconds))
         os.kill(os.getpid(), signal.SIGTERM)

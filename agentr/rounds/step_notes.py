@@ -48,7 +48,7 @@ class StepNotes:
         for alarm in alarms(line, first, entropy):
             if alarm not in self._alarms:
                 self._alarms.add(alarm)
-                self._reporter.say(f"        online step {step}: {alarm}", "yellow")
+                self._reporter.message(f"        online step {step}: {alarm}", "yellow")
                 self._event("online_alarm", step=step, alarm=alarm)
         silent = bool(line["groups"]) and line["silent_groups"] == line["groups"]
         if silent != self._silent:

@@ -97,6 +97,6 @@ class StepTrees:
                 self._scores[key] = self._rewards(self.group(key))
             except RewardLost as error:
                 said = f"        online step {self.step}: {error}; its rollouts are left out"
-                self._round.experiment.reporter.say(said, "yellow")
+                self._round.experiment.reporter.message(said, "yellow")
                 self._scores[key] = []
         return self._scores[key]

@@ -114,7 +114,7 @@ class Steps:
         best = found["step"] if found is not None else None
         if best is not None and best != (self.job.last or steps):
             copy_folder(self._validation.best_weights, self.job.model)
-            self.experiment.reporter.say(
+            self.experiment.reporter.message(
                 f"        online step {best} did best on {self.config.validation.tasks.split}: its weights are kept"
             )
         remove(self._validation.best_weights)
@@ -167,7 +167,7 @@ class Steps:
         started = time.monotonic()
         said = self._notes.said(step - 1)
 
-        def told(done: float, total: float, _: str) -> None:
+        def show(done: float, total: float, _: str) -> None:
             update(step - 1 + done / max(1, total), self.job.steps, said)
 
         drawn = min(self.config.tasks, len(tasks))
@@ -181,7 +181,7 @@ class Steps:
                 sampling=self.round.config.collect.sampling,
                 limits=self._limits(),
             )
-            progress = services.collect(f"online step {step}", job, policy, told)
+            progress = services.collect(f"online step {step}", job, policy, show)
             missing = self.config.tasks - len(trees.telling()) if drawn < len(tasks) else 0
             if missing <= 0 or progress["skipped"]:
                 break
@@ -211,7 +211,7 @@ class Steps:
         before = Forest(self.job.step(step - 1)) if step > 1 else None
         budget = self.round.config.collect.max_completions
         if before is not None and budget and (before.manifest["progress"]["skipped"] or self._spent() >= budget):
-            self.experiment.reporter.say(
+            self.experiment.reporter.message(
                 f"        {budget:,} completions were drawn: online step {step - 1} was the last"
             )
             if self.config.validation.every and not self._validation.done(step - 1):

@@ -46,7 +46,7 @@ class Trainings:
             def follow(line: dict[str, Any]) -> None:
                 nonlocal job, step
                 job, step, steps = named[line["job"]], line.get("step", 0), line.get("steps", 0)
-                self._watchdog.tell(line.get("job"), step)
+                self._watchdog.feed(line.get("job"), step)
                 self._cluster.gauges.trained(line)
                 self.awaited = AwaitedTraining(job, f"the last optimiser step was {step} of {steps}")
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3g}")
@@ -62,7 +62,7 @@ class Trainings:
                 saved = saved_steps(job.checkpoints)
                 lost = f"optimiser steps {saved + 1} to {step} are lost" if step > saved else "nothing is lost"
                 said = f"{job.title}: stopped; {lost}, it goes on after optimiser step {saved} (train.checkpoint_every)"
-                self.served.reporter.say(said, "yellow")
+                self.served.reporter.message(said, "yellow")
                 raise
             finally:
                 self.awaited = None

@@ -78,12 +78,12 @@ class Validation:
             copy_folder(policy.path, self.best_weights)
             write_json(self.job.dataset / BEST_STEP, best)
         write_json(folder / EVALUATION, found.as_dict())
-        experiment.reporter.say(
+        experiment.reporter.message(
             f"        online step {step}: {found.success.as_percent()} % on {found.success.n} tasks of "
             f"{settings.tasks.split} (best: online step {best['step']}, {100 * best['success']:.1f} %)"
         )
         if settings.patience and step - best["step"] >= settings.patience * settings.every and step < self.job.steps:
-            experiment.reporter.say(
+            experiment.reporter.message(
                 f"        no better for {settings.patience} measurements: online step {step} was the last"
             )
             self.job.stop(step)

@@ -26,7 +26,7 @@ def demonstrations(experiment: Experiment) -> Forest:
         chosen = [task for selection in settings.tasks for task in collecting.tasks(selection, training=True)]
         found = list(dict.fromkeys(chosen))
         if work.scripted_turns is not None:
-            experiment.reporter.say(scripted_words(work, found, settings.files))
+            experiment.reporter.message(scripted_words(work, found, settings.files))
         return found
 
     name = WARM_START.stage(DEMONSTRATIONS)
@@ -35,7 +35,7 @@ def demonstrations(experiment: Experiment) -> Forest:
     record = store.record(name)
     if new and work.scripted_turns is not None and record is not None:
         played = record.read(TreeSummary)
-        experiment.reporter.say(f"        {played.solved} of {played.trees} succeeded when they were played")
+        experiment.reporter.message(f"        {played.solved} of {played.trees} succeeded when they were played")
     return forest
 
 

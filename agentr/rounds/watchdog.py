@@ -16,8 +16,8 @@ from typing import Any
 
 from agentr.cluster.causes import Cause
 
-Say = Callable[[str, list[Cause], str], None]
-"""``say(title, causes, since)`` tells what stands still and since when; no causes say that it moves again."""
+Notify = Callable[[str, list[Cause], str], None]
+"""``notify(title, causes, since)``: what stands still and since when; no causes mean that it moves again."""
 
 
 class Watchdog:
@@ -26,23 +26,23 @@ class Watchdog:
     Args:
         after_s: Seconds without progress after which the cause is looked for, and again after each as many.
         diagnose: Finds the causes; at least one.
-        say: Is told each cause once until there is progress, and then that there is.
+        notify: Called with each cause once until there is progress, and then that there is.
         end_s: Seconds without progress after which it gives up.
-        give_up: Is told for how many seconds nothing has moved, and ends the run.
+        give_up: Called with the seconds in which nothing has moved, and ends the run.
     """
 
     def __init__(
         self,
         after_s: float,
         diagnose: Callable[[], list[Cause]],
-        say: Say,
+        notify: Notify,
         end_s: float = math.inf,
         give_up: Callable[[str, float], None] = lambda title, seconds: None,
     ) -> None:
         self.after_s, self.end_s = after_s, end_s
         self._give_up = give_up
         self._diagnose = diagnose
-        self._say = say
+        self._notify = notify
         self._lock = threading.Lock()
         self._title = ""
         self._counters: Any = None
@@ -63,20 +63,20 @@ class Watchdog:
             self._thread.start()
         try:
             yield
-            self.tell(object())  # it came to its end
+            self.feed(object())  # it came to its end
         finally:
             with self._lock:
                 self._title = ""
 
-    def tell(self, *counters: Any) -> None:
-        """Says how far the work is. What counts is whether it is something else than before."""
+    def feed(self, *counters: Any) -> None:
+        """Notes how far the work is. What counts is whether it is something else than before."""
         with self._lock:
             if counters == self._counters:
                 return
             over = self._title if self._said else ""
             self._counters, self._moved, self._said = counters, time.monotonic(), set()
         if over:
-            self._say(over, [], "")
+            self._notify(over, [], "")
 
     def close(self) -> None:
         self._end.set()
@@ -101,4 +101,4 @@ class Watchdog:
                 new = [cause for cause in causes if cause.what not in self._said]
                 self._said |= {cause.what for cause in new}
             if new:
-                self._say(title, new, f"no progress for {time.monotonic() - moved:.0f} s")
+                self._notify(title, new, f"no progress for {time.monotonic() - moved:.0f} s")

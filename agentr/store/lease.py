@@ -66,13 +66,15 @@ class Lease:
     Args:
         folder: Where the files are; its parent is the run directory.
         lease_s: After how many seconds of silence another process may take the run.
-        say: Is told when it takes long.
+        notify: Called with a message when it takes long.
     """
 
-    def __init__(self, folder: Path, lease_s: float = LEASE_S, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, folder: Path, lease_s: float = LEASE_S, notify: Callable[[str], None] = lambda text: None
+    ) -> None:
         self.folder = folder
         self.lease_s = lease_s
-        self.say = say
+        self.notify = notify
         self._epoch = 0
         self._holder: Holder | None = None
         self._place = folder
@@ -185,7 +187,7 @@ class Lease:
             return not owner.released and _runs(owner, self.folder)
         silence = owner.lease_s if owner is not None else self.lease_s
         who = owner.name if owner is not None else "whoever took it"
-        self.say(f"waiting up to {silence:.0f} s to see whether {who} still works on {self.folder.parent}")
+        self.notify(f"waiting up to {silence:.0f} s to see whether {who} still works on {self.folder.parent}")
         deadline = time.monotonic() + silence
         while time.monotonic() < deadline:
             time.sleep(silence / 30)

@@ -248,7 +248,7 @@ class Mirror:
         store: Of the run, which this process has taken.
         identity: Of the run.
         url: Its address.
-        say: Is told what a person should know.
+        notify: Called with what a person should know.
         failing: Is told why nothing is mirrored, and nothing once it is again.
         complete: Says whether a checkpoint of a training is whole.
         allow_change: Mirror a run whose configuration was changed since.
@@ -260,7 +260,7 @@ class Mirror:
         store: RunStore,
         identity: Identity,
         url: str,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
         complete: Callable[[Path], bool],
         *,
         failing: Callable[[str], None] = lambda problem: None,
@@ -269,7 +269,7 @@ class Mirror:
     ) -> None:
         self.store = store
         self.bucket = Bucket(url)
-        self._say, self._failing, self._poll_s = say, failing, poll_s
+        self._notify, self._failing, self._poll_s = notify, failing, poll_s
         self._claim = Claim(store, identity, self.bucket, allow_change)
         self._backlog = Backlog(store, complete)
         #: What cannot be mirrored as it is, by the stage.
@@ -324,11 +324,11 @@ class Mirror:
             pass
         except (_Over, RunError) as error:
             self._over = True
-            self._say(f"{error} Nothing more is mirrored from here to {self.bucket.url}.")
+            self._notify(f"{error} Nothing more is mirrored from here to {self.bucket.url}.")
             self._fails(str(error))
         except Exception as error:  # a defect here must not end the run
             log.exception("the mirror stopped")
-            self._say(f"nothing more is mirrored to {self.bucket.url}: {error!r}. The run goes on.")
+            self._notify(f"nothing more is mirrored to {self.bucket.url}: {error!r}. The run goes on.")
             self._fails(repr(error))
 
     async def _work(self) -> None:
@@ -342,7 +342,7 @@ class Mirror:
                 while (waiting := self._next()) is not None:
                     await self._mirror(*waiting)
                 if self._problem:
-                    self._say(f"{self.bucket.url}: mirrored again")
+                    self._notify(f"{self.bucket.url}: mirrored again")
                 self._fails("")
                 if last:
                     return
@@ -366,7 +366,7 @@ class Mirror:
         """Says something once."""
         if text not in self._told:
             self._told.add(text)
-            self._say(text)
+            self._notify(text)
 
     # doing it ---------------------------------------------------------------------------------------------------------
 

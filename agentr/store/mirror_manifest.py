@@ -79,7 +79,7 @@ class Manifest:
             {"seal": entry.record.stored(), "objects": {name: object_name(file) for name, file in entry.files.items()}}
             for entry in self.stages.values()
         ]
-        told = {
+        known = {
             "format": FORMAT,
             "run": self.run,
             "config": self.config,
@@ -87,7 +87,7 @@ class Manifest:
             "writer": self.writer,
             "stages": stages,
         }
-        data = json.loads(json.dumps({**told, "log": object_name(self.log) if self.log else None}, default=str))
+        data = json.loads(json.dumps({**known, "log": object_name(self.log) if self.log else None}, default=str))
         return (json.dumps({**data, "checksum": hash_of(data)}, indent=1, sort_keys=True) + "\n").encode()
 
     @classmethod
@@ -111,8 +111,8 @@ class Manifest:
             if stored.pop("checksum") != hash_of(stored):
                 raise DataError(f"{where} is damaged: it does not match its own checksum", hint=hint)
             stages = {(entry := _entry(each)).record.name: entry for each in stored["stages"]}
-            told = {key: stored[key] for key in ("run", "config", "epoch", "writer")}
-            return cls(**told, stages=stages, log=entry_of(stored["log"]) if stored["log"] else None)
+            known = {key: stored[key] for key in ("run", "config", "epoch", "writer")}
+            return cls(**known, stages=stages, log=entry_of(stored["log"]) if stored["log"] else None)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{where} is damaged: {error!r}", hint=hint) from error
 

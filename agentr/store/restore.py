@@ -170,14 +170,14 @@ class _Restoring:
             self.damaged.append(f"{error.message} ({path.relative_to(self.root).as_posix()})")
 
 
-def _wait(work: Coroutine[Any, Any, T], tell: Callable[[], None] = lambda: None) -> T:
+def _wait(work: Coroutine[Any, Any, T], notify: Callable[[], None] = lambda: None) -> T:
     """Waits for something, and tells of its progress meanwhile."""
 
     async def wait() -> T:
         task = asyncio.create_task(work)
         while not task.done():
             await asyncio.wait({task}, timeout=_TELL_S)
-            tell()
+            notify()
         return task.result()
 
     return asyncio.run(wait())

@@ -27,7 +27,7 @@ class RunStore:
 
     Args:
         root: The directory; :meth:`open` makes it if it is missing.
-        say: Is told what a person should know, such as stages that are stale.
+        notify: Called with what a person should know, such as stages that are stale.
         lease_s: After how many seconds of silence another process may take the run.
 
     Attributes:
@@ -35,13 +35,13 @@ class RunStore:
         stages: Runs stages.
     """
 
-    def __init__(self, root: Path, say: Callable[[str], None] = lambda text: None, lease_s: float = LEASE_S) -> None:
+    def __init__(self, root: Path, notify: Callable[[str], None] = lambda text: None, lease_s: float = LEASE_S) -> None:
         self.root = root
         self.layout = Layout(root)
-        self.say = say
-        self.told: Callable[[str, Mapping[str, Any]], None] = lambda kind, about: None
-        self.lease = Lease(self.layout.lease, lease_s, lambda text: self.say(text))
-        self.stages = Stages(root, self.event, lambda text: self.say(text))
+        self.notify = notify
+        self.on_event: Callable[[str, Mapping[str, Any]], None] = lambda kind, about: None
+        self.lease = Lease(self.layout.lease, lease_s, lambda text: self.notify(text))
+        self.stages = Stages(root, self.event, lambda text: self.notify(text))
 
     # opening ----------------------------------------------------------------------------------------------------------
 
@@ -137,5 +137,5 @@ class RunStore:
 
     def event(self, kind: str, **about: Any) -> None:
         """Adds an event to the run's log."""
-        self.told(kind, about)
+        self.on_event(kind, about)
         append_line(self.layout.events, {"time": round(time.time(), 3), "event": kind, **about})

@@ -39,17 +39,17 @@ class Stages:
 
     Args:
         event: Notes an event in the run.
-        say: Is told what a person should know, such as stages that are stale.
+        notify: Called with what a person should know, such as stages that are stale.
 
     Attributes:
         only: Stages that alone are run, with what runs within them; empty for all.
     """
 
-    def __init__(self, root: Path, event: Callable[..., None], say: Callable[[str], None]) -> None:
+    def __init__(self, root: Path, event: Callable[..., None], notify: Callable[[str], None]) -> None:
         self.root = root
         self.only: Collection[str] = ()
         self._event = event
-        self._say = say
+        self._notify = notify
         self._files = CheckedFiles(root)
         #: Of each stage that is running, one within the other: the content of the stages that it has read so far.
         self._inputs: list[dict[str, str]] = []
@@ -90,7 +90,7 @@ class Stages:
             if reasons := stale(record, read_records(self.root), values, at_default(config or {})):
                 more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
                 why = f"{title_of(name)} is stale: {'; '.join(reasons[:3])}{more}"
-                self._say(
+                self._notify(
                     f"{why}. It stays as it is; 'agentr doctor {self.root} --repair --stale' lets it be made anew."
                 )
                 self._event("stage_stale", stage=name, reasons=reasons)
@@ -212,7 +212,7 @@ class Stages:
         # by whichever signal
         why = f"{type(error).__name__}: {error}"[:2000] if isinstance(error, Exception) else "told to end"
         with logs.about(stage=running.name, **_place(running.name)):
-            logs.said.error("stopped: %s", error, exc_info=error)
+            logs.messages.error("stopped: %s", error, exc_info=error)
         try:
             self._write(StageRecord(**{**vars(running), "seconds": spent}))
             self._event("stage_stopped", stage=running.name, error=why, cause=getattr(error, "kind", ""))

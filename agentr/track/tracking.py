@@ -29,11 +29,11 @@ class Tracking:
     """Tells trackers of a run, from `start` to `finish`. Nothing that goes wrong here stops the run.
 
     Args:
-        say: Is told what a person should know, once for each cause.
+        notify: Called with what a person should know, once for each cause.
     """
 
-    def __init__(self, layout: Layout, names: Sequence[str], say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, layout: Layout, names: Sequence[str], notify: Callable[[str], None]) -> None:
+        self._notify = notify
         self._said: set[str] = set()
         self._feeds = [Feeding(name, layout, self._once) for name in dict.fromkeys(names)]
 
@@ -52,16 +52,16 @@ class Tracking:
     def _once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            self._say(text)
+            self._notify(text)
 
 
 class Feeding:
     """The process that tells one tracker. If it dies, or cannot tell, another one starts after a pause."""
 
-    def __init__(self, name: str, layout: Layout, say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, layout: Layout, notify: Callable[[str], None]) -> None:
         self.name = name
         self.layout = layout
-        self._say = say
+        self._notify = notify
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -101,7 +101,7 @@ class Feeding:
             if self._done or self._ending.is_set():
                 return
             failures = 0 if told else failures + 1
-            self._say(
+            self._notify(
                 f"{self.name} cannot be told: {problem}. The run goes on, and it is told once that is mended. See "
                 f"{self.log}."
             )

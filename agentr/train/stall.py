@@ -50,9 +50,9 @@ class _Watch:
             time.sleep(0.5)
             with self._lock, suppress(OSError, AgentrError):
                 if self._job is not None and time.monotonic() - self._said > self._job.watch_s:
-                    self._say(self._job)
+                    self._notify(self._job)
 
-    def _say(self, job: TrainJob) -> None:
+    def _notify(self, job: TrainJob) -> None:
         first, self._said = self.written is None, time.monotonic()
         frame = sys._current_frames().get(self._trains)
         calls = reversed(traceback.extract_stack(frame)[-_DEPTH:]) if frame is not None else ()

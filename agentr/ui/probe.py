@@ -74,13 +74,13 @@ class Prober:
         Path(asked.out).unlink(missing_ok=True)  # what failed once is tried again
         line = json.dumps(asdict(asked)).encode() + b"\n"
         try:
-            self._say(line)
+            self._notify(line)
         except OSError:  # it has just ended, since nobody asked for so long
             self._process = None
-            self._say(line)
+            self._notify(line)
         self._asked[Path(asked.out)] = time.monotonic()
 
-    def _say(self, line: bytes) -> None:
+    def _notify(self, line: bytes) -> None:
         if self._process is None or self._process.poll() is not None:
             environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
             command = [sys.executable, "-m", "agentr.ui.probing"]

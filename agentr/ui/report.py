@@ -58,17 +58,19 @@ def report_of(run: Run) -> dict[str, Any]:
     """Returns the answers of a run's report by their addresses.
     What is left out is said in the problems of its pages."""
     run = run.at_once()
-    told = run_page(RUN, run)
-    told |= {"card": {**told["card"], "path": ""}, "logs": [], "command": redact(told["command"])}
+    answer = run_page(RUN, run)
+    answer |= {"card": {**answer["card"], "path": ""}, "logs": [], "command": redact(answer["command"])}
     # it is sent to others
-    told["config"] = yaml.safe_dump(without_secrets(run.config), sort_keys=False, allow_unicode=True)
-    if any(len(arm["curve"]) > POINTS for arm in told["arms"]):
-        told["arms"] = [{**arm, "curve": arm["curve"][:: -(-len(arm["curve"]) // POINTS) or 1]} for arm in told["arms"]]
-        told["problems"].append(left_out("some points of long curves"))
-    file = _File(ROOM - size_of(told), told["problems"])
+    answer["config"] = yaml.safe_dump(without_secrets(run.config), sort_keys=False, allow_unicode=True)
+    if any(len(arm["curve"]) > POINTS for arm in answer["arms"]):
+        answer["arms"] = [
+            {**arm, "curve": arm["curve"][:: -(-len(arm["curve"]) // POINTS) or 1]} for arm in answer["arms"]
+        ]
+        answer["problems"].append(left_out("some points of long curves"))
+    file = _File(ROOM - size_of(answer), answer["problems"])
     file.take("the held-out tasks", "tasks", partial(tasks, run))
     file.take("what recurs in held-out episodes", "patterns", partial(patterns, run))
-    for example in told["examples"]:
+    for example in answer["examples"]:
         if example["page"] == "row":
             query = example["query"]
             file.take("a row", "row", partial(row_view, run, query["stage"], int(query["index"])), **query)
@@ -83,8 +85,8 @@ def report_of(run: Run) -> dict[str, Any]:
                 partial(dataset_view, run, stage.name, limit=ROWS),
                 stage=stage.name,
             )
-    file.take_trees(run, told["examples"], [stage for stage in stages if isinstance(stage, Trees)])
-    return {address("run", run=RUN): told, **file.answers}
+    file.take_trees(run, answer["examples"], [stage for stage in stages if isinstance(stage, Trees)])
+    return {address("run", run=RUN): answer, **file.answers}
 
 
 class _File:
@@ -204,12 +206,12 @@ def run_table(summary: RunSummary) -> Table:
 def write_comparison(comparison: Comparison, folder: Path) -> None:
     """Writes ``comparison.json`` and ``comparison.html``, the comparison's page."""
     write_json(folder / RESULT, comparison.as_dict())
-    told = compare(RUN, folder, lambda _: "", comparison)
-    told["card"]["path"] = ""
-    if size_of(told) > ROOM:
-        told["tasks"] = []
-        told["problems"].append(left_out("the tasks"))
-    text = page(f"{folder.resolve().name}: comparison", f"#/compare/{RUN}", {address("compare", run=RUN): told})
+    answer = compare(RUN, folder, lambda _: "", comparison)
+    answer["card"]["path"] = ""
+    if size_of(answer) > ROOM:
+        answer["tasks"] = []
+        answer["problems"].append(left_out("the tasks"))
+    text = page(f"{folder.resolve().name}: comparison", f"#/compare/{RUN}", {address("compare", run=RUN): answer})
     write_bytes(folder / "comparison.html", text.encode("utf-8", "replace"))
 
 

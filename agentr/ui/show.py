@@ -118,16 +118,16 @@ class HeldTree:
         left = 0
         for dataset, index in rows:
             name = address("row", run=RUN, stage=dataset, index=index)
-            told = (
+            answer = (
                 None
                 if room <= 0
                 else read_or(None, partial(_learnt, self._run, dataset, index), self.view["problems"], f"row {index}")
             )
-            if name in answers or told is None or size_of(told) > room:
+            if name in answers or answer is None or size_of(answer) > room:
                 left += name not in answers
                 continue
-            answers[name] = told
-            room -= size_of(told)
+            answers[name] = answer
+            room -= size_of(answer)
         if left:
             self._leave_out(f"which tokens are learnt by {left} of {len(rows)} rows")
         return room
@@ -233,8 +233,8 @@ _KEPT = "!~*'()"
 
 def _run(run: Run) -> dict[str, Any]:
     """The run's page, without its configuration, logs and curves: they are not shown."""
-    told = run_page(RUN, run)
-    return {**told, "config": "", "logs": [], "arms": [{**arm, "curve": []} for arm in told["arms"]]}
+    answer = run_page(RUN, run)
+    return {**answer, "config": "", "logs": [], "arms": [{**arm, "curve": []} for arm in answer["arms"]]}
 
 
 def _route(view: str, **query: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from ray import exceptions
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayTaskError
 
-from agentr.cluster.failures import answer_of, cause_of, told
+from agentr.cluster.failures import answer_of, as_ours, cause_of
 from agentr.commands.run import opened
 from agentr.config.schema import Config
 from agentr.errors import AgentrError, DataError, InfraError, ModelError, RunError
@@ -125,7 +125,7 @@ def test_what_is_said_on_purpose_has_no_traceback(tmp_path: Path, caplog: pytest
     assert (error.message, error.hint) == ("no rows", "Widen the tasks.")
     assert "Traceback" not in (tmp_path / "run/logs/driver.log").read_text()
     with caplog.at_level(logging.ERROR):
-        assert told(error, tmp_path) is error and not caplog.records
+        assert as_ours(error, tmp_path) is error and not caplog.records
 
 
 def test_a_defect_in_the_driver_is_a_sentence_too(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_real_actors_do_is_told_as_above(ray_session: None, tmp_path: Path)
         try:
             answer_of(ray, actor.fail.remote(how), "the coordinator", 60.0)
         except Exception as error:  # noqa: BLE001 - as the joint of a run gets it
-            return told(error, tmp_path / "driver.log")
+            return as_ours(error, tmp_path / "driver.log")
         raise AssertionError("it did not fail")
 
     torn = fail("on purpose")

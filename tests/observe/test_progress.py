@@ -20,34 +20,34 @@ from agentr.words import counted, span
 def test_a_rate_is_the_mean_of_what_was_seen_lately() -> None:
     pace = Pace()
     for second in range(0, 600, 2):  # one each two seconds, then one each ten
-        pace.tell(second, second / 2)
+        pace.add(second, second / 2)
     assert pace.per_minute(600) == pytest.approx(30, rel=0.05)
     for number in range(1, 31):
-        pace.tell(600 + 10 * number, 300 + number)
+        pace.add(600 + 10 * number, 300 + number)
     assert pace.per_minute(900) == pytest.approx(6, rel=0.1), "what was before the window is forgotten"
 
 
 def test_there_is_no_rate_before_there_is_evidence() -> None:
     pace = Pace()
     assert pace.per_minute(100) is None
-    pace.tell(0, 50)
-    pace.tell(SOON_S, 50 + FEW - 1)
+    pace.add(0, 50)
+    pace.add(SOON_S, 50 + FEW - 1)
     assert pace.per_minute(SOON_S) is None, "too few"
-    pace.tell(SOON_S + 1, 50 + FEW)
+    pace.add(SOON_S + 1, 50 + FEW)
     assert pace.per_minute(SOON_S + 1) == pytest.approx(60 * FEW / (SOON_S + 1)), "the 50 were there before"
     soon = Pace()
-    soon.tell(0, 0)
-    soon.tell(1, 10)
+    soon.add(0, 0)
+    soon.add(1, 10)
     assert soon.per_minute(1) is None, "too soon"
 
 
 def test_units_that_take_longer_than_the_window_have_a_rate_too_and_a_halt_lowers_it() -> None:
     pace = Pace()
     for number in range(10):
-        pace.tell(number * 3 * WINDOW_S, number)
+        pace.add(number * 3 * WINDOW_S, number)
     assert pace.per_minute(27 * WINDOW_S) == pytest.approx(60 / (3 * WINDOW_S))
     assert (pace.per_minute(60 * WINDOW_S) or 0.0) < 60 / (9 * WINDOW_S)
-    pace.tell(28 * WINDOW_S, 2)
+    pace.add(28 * WINDOW_S, 2)
     assert pace.per_minute(28 * WINDOW_S) is None, "it has begun again"
 
 

@@ -15,7 +15,7 @@ from agentr.commands.run import opened
 from agentr.errors import NoRows
 from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
-from agentr.observe.troubles import MIRROR, describe, note, tell, troubles
+from agentr.observe.troubles import MIRROR, announce, describe, note, troubles
 from agentr.store.files import read_lines
 from agentr.store.summaries import ModelSummary
 
@@ -66,7 +66,7 @@ def test_a_cause_reaches_terminal_log_events_and_status_of_a_run_that_lives_and_
     reporter = Reporter(Console(file=terminal, soft_wrap=True, width=140))
     with opened(plan_of(load(None, [f"run.dir={root}"])), reporter) as experiment:
         for kind in CauseKind:
-            tell(
+            announce(
                 reporter,
                 experiment.store.event,
                 f"title of {kind}",

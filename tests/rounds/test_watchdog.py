@@ -33,14 +33,14 @@ def test_it_says_each_cause_once_and_that_it_is_over() -> None:
     dog = Watchdog(0.2, lambda: STILL, lambda *what: said.append(what))
     with dog.armed("rounds/01/collect"):
         for number in range(6):
-            dog.tell(number)
+            dog.feed(number)
             time.sleep(0.02)
         assert said == [], "what moves is not talked of"
         wait(lambda: said)
         time.sleep(0.6)
         ((title, causes, since),) = said
         assert title == "rounds/01/collect" and causes == STILL and re.match(r"no progress for \d+ s", since)
-        dog.tell("on")
+        dog.feed("on")
         assert said[1:] == [("rounds/01/collect", [], "")], "it moves again"
         wait(lambda: said[2:])
         assert said[2:] == [(title, STILL, said[2][2])], "and stands still again"
@@ -56,7 +56,7 @@ def test_a_run_that_never_moves_again_is_given_up_once() -> None:
     dog = Watchdog(0.1, lambda: STILL, lambda *what: None, 0.4, lambda *what: told.append(what))
     with dog.armed("rounds/01/collect"):
         for number in range(30):
-            dog.tell(number)
+            dog.feed(number)
             time.sleep(0.02)
         assert told == [], "what moves is not given up"
         wait(lambda: told)
@@ -72,7 +72,7 @@ from agentr.rounds.watchdog import Watchdog
 dog = Watchdog(0.1, list, print, 1.0)
 with dog.armed("x"):
     for number in range(20):
-        dog.tell(number)
+        dog.feed(number)
         __import__("time").sleep(0.1)  # moves, and may take longer than the limit in all
     print("moved", flush=True)
     re.match(r"(a+)+$", "a" * 40 + "b")

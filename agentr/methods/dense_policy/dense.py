@@ -113,11 +113,11 @@ class Dense(Strategy):
             first = self._first_batch()
             tree.search.update(batches=1, batch=first, pending=self._missing(tree, first))
         pending = tree.search["pending"]
-        told = next(entry for entry in pending if entry[:2] == [expansion.node, expansion.attempt])
+        drawn = next(entry for entry in pending if entry[:2] == [expansion.node, expansion.attempt])
         added: list[Node | None] = [
-            self._add(tree, expansion.node, branch, child) for branch, child in zip(told[2], children, strict=True)
+            self._add(tree, expansion.node, branch, child) for branch, child in zip(drawn[2], children, strict=True)
         ]
-        pending.remove(told)
+        pending.remove(drawn)
         return added
 
     def advance(self, tree: Tree, expanded: Node, new: list[Node]) -> None:

@@ -94,7 +94,7 @@ class ETAgent(Imitation[ETAgentConfig]):
         trees = round_.trees("evolve")
         operators, verdicts = count_operators(trees, round_.answer_prefix), count_verdicts(trees, round_.answer_prefix)
         if warning := judge_warning(verdicts):
-            round_.experiment.reporter.say(f"        {warning}", "yellow")
+            round_.experiment.reporter.message(f"        {warning}", "yellow")
         facts = {
             "operators": {name: asdict(operated) for name, operated in operators.items()},
             "agreement": count_agreement(trees),

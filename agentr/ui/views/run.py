@@ -244,5 +244,7 @@ def _times(events: list[dict[str, Any]]) -> dict[str, tuple[float, float | None]
 
 
 def _command(run: Run, events: list[dict[str, Any]]) -> str:
-    told = next((event["command"] for event in events if event.get("event") == "opened" and event.get("command")), "")
-    return told or f"agentr run {shlex.quote(str(run.layout.config))}"
+    command = next(
+        (event["command"] for event in events if event.get("event") == "opened" and event.get("command")), ""
+    )
+    return command or f"agentr run {shlex.quote(str(run.layout.config))}"

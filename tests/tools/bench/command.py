@@ -33,7 +33,7 @@ def store(
 
     reporter = Reporter(Console(stderr=True, soft_wrap=True))
     with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as scratch:
-        result = measure(Path(scratch), trees, nodes, seed, reporter.say)
+        result = measure(Path(scratch), trees, nodes, seed, reporter.message)
     if as_json:
         echo(json.dumps(result, indent=2))
         return
@@ -124,9 +124,9 @@ def ui(
     from tests.tools.bench.ui import as_json as lines
     from tests.tools.bench.ui import check, measure
 
-    say = Reporter().say
+    notify = Reporter().message
     with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as place:
-        found = measure(Path(place) / "run", trees, turns, seed, (lambda _: None) if as_json else say)
+        found = measure(Path(place) / "run", trees, turns, seed, (lambda _: None) if as_json else notify)
     if as_json:
         echo(lines(found))
     check(found)

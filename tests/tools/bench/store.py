@@ -48,7 +48,7 @@ class Measured:
     size: Any
 
 
-def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(folder: Path, trees: int, nodes: int, seed: int, notify: Callable[[str], None]) -> dict[str, Any]:
     """Runs all steps on made-up trees and returns what they took.
 
     Args:
@@ -57,7 +57,7 @@ def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str]
     """
     grown = folder / "grown"
     made = alone(_grow, grown, trees, nodes, seed)
-    say(
+    notify(
         f"{trees:,} trees of {nodes} nodes made: {1000 * made.seconds / trees:.2f} ms each, {made.size / trees:,.0f} "
         "bytes each"
     )
@@ -65,7 +65,7 @@ def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str]
     for name in STEPS:
         found = alone(_STEPS[name], grown, trees)
         result[name] = asdict(found)
-        say(f"{name} {found.seconds:.4g} s, peak {found.peak_mb:.0f} MB")
+        notify(f"{name} {found.seconds:.4g} s, peak {found.peak_mb:.0f} MB")
     return result
 
 

@@ -55,7 +55,7 @@ class Asked:
         return self.size <= self.limit[0] and self.peak_mb <= self.limit[1] and self.decoded <= self.limit[2]
 
 
-def measure(folder: Path, trees: int, turns: int, seed: int, say: Callable[[str], None]) -> list[Asked]:
+def measure(folder: Path, trees: int, turns: int, seed: int, notify: Callable[[str], None]) -> list[Asked]:
     """Makes a run in an empty folder and asks for its pages.
 
     Args:
@@ -63,7 +63,7 @@ def measure(folder: Path, trees: int, turns: int, seed: int, say: Callable[[str]
         turns: Of the large tree.
         say: Is told of each step.
     """
-    say(f"making {trees:,} trees and one of {turns:,} turns ...")
+    notify(f"making {trees:,} trees and one of {turns:,} turns ...")
     alone(_make, folder, trees, turns, seed)
     questions: list[tuple[str, str, dict[str, Any], tuple[int, int, int]]] = [
         (f"first page of {trees:,} trees", "forest", {"stage": MANY}, (100_000, 300, 0)),
@@ -90,7 +90,7 @@ def measure(folder: Path, trees: int, turns: int, seed: int, say: Callable[[str]
         took = alone(_ask, folder, name, query)
         size, decoded = took.size
         found.append(Asked(what, size, decoded, took.peak_mb, took.seconds, limit))
-        say(f"{what}: {size:,} bytes, {decoded} trees decoded, peak {took.peak_mb:.0f} MB, {took.seconds:.2f} s")
+        notify(f"{what}: {size:,} bytes, {decoded} trees decoded, peak {took.peak_mb:.0f} MB, {took.seconds:.2f} s")
     return found
 
 

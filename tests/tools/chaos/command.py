@@ -76,8 +76,8 @@ def chaos(
     report = disturb(plan, chosen, reporter, freeze_s=freeze, patience_s=patience)
     Console(wide=200).print(table(report))
     for line in report.words():
-        reporter.say(line)
-    reporter.say(f"Report: {plan.parent / REPORT}")
+        reporter.message(line)
+    reporter.message(f"Report: {plan.parent / REPORT}")
     if not report.same:
         raise RunError("the disturbed run is not what the undisturbed one is", hint=f"Both are kept in {plan.parent}.")
 

@@ -57,13 +57,13 @@ class Disturber:
     """
 
     def __init__(
-        self, driver: Driver, progress: Progress, *, freeze_s: float, patience_s: float, say: Callable[[str], None]
+        self, driver: Driver, progress: Progress, *, freeze_s: float, patience_s: float, notify: Callable[[str], None]
     ) -> None:
         self.driver = driver
         self.progress = progress
         self.freeze_s = freeze_s
         self.patience_s = patience_s
-        self.say = say
+        self.notify = notify
         self._hands = Hands()
 
     def run(self, strikes: Sequence[Strike]) -> list[Outcome]:
@@ -86,7 +86,7 @@ class Disturber:
                 if outcome is not None:
                     return outcome
             time.sleep(WAIT_S)
-        self.say(f"{strike.place}: {strike.fault} was missed: the stage was over before")
+        self.notify(f"{strike.place}: {strike.fault} was missed: the stage was over before")
         return Outcome(stage=strike.place, fault=str(strike.fault))
 
     def hit(self, fault: Fault, place: str) -> Outcome | None:
@@ -107,7 +107,7 @@ class Disturber:
                 return None
             before.victim = hit
             outcome.hit, outcome.at = f"{target.name or fault.part} {hit}", time.time()
-        self.say(f"{place}: {fault}: {outcome.hit}")
+        self.notify(f"{place}: {fault}: {outcome.hit}")
         self._follow(fault, target, before, outcome)
         recovered = (
             f"recovered after {outcome.recovered_s:.1f} s" if outcome.recovered_s is not None else "did not recover"
@@ -117,7 +117,7 @@ class Disturber:
             if outcome.noticed_s is not None
             else "not noticed"
         )
-        self.say(f"    {noticed}, {recovered}")
+        self.notify(f"    {noticed}, {recovered}")
         return outcome
 
     def _find(self, part: Part) -> Process | None:

@@ -86,11 +86,11 @@ def disturb(plan: Plan, chosen: Sequence[Fault], reporter: Reporter, *, freeze_s
         while left:
             root = _next(plan.parent)
             driver = Driver(plan.command(root, len(left)), address, root.with_suffix(".log"), len(left) + 3)
-            reporter.say(f"disturbed: {root} (log: {driver.log})")
+            reporter.message(f"disturbed: {root} (log: {driver.log})")
             try:
                 driver.start()
                 disturber = Disturber(
-                    driver, Progress(root), freeze_s=freeze_s, patience_s=patience_s, say=reporter.say
+                    driver, Progress(root), freeze_s=freeze_s, patience_s=patience_s, notify=reporter.message
                 )
                 outcomes = disturber.run(schedule(left, sizes(reference)))
                 driver.wait()

@@ -92,7 +92,7 @@ def soak(
         driver = Driver(command, address, plan.parent / "soak.log", most)
         progress = _Latest(plan.parent)
         sampler = Sampler(driver, plan.parent / SAMPLES, min(5.0, hours * 3600 / 60), lambda: latest(plan.parent))
-        disturber = Disturber(driver, progress, freeze_s=freeze_s, patience_s=patience_s, say=reporter.say)
+        disturber = Disturber(driver, progress, freeze_s=freeze_s, patience_s=patience_s, notify=reporter.message)
         chance, outcomes, different = random.Random(seed), list[Outcome](), dict[str, list[str]]()
         try:
             driver.start()
@@ -112,7 +112,7 @@ def soak(
     slopes = measured(plan.parent / SAMPLES)
     reporter.show(table(slopes, len(different), len(outcomes)))
     for how in driver.ended:
-        reporter.say(f"the driver ended by itself, and was started again: {how}", "yellow")
+        reporter.message(f"the driver ended by itself, and was started again: {how}", "yellow")
     write_json(plan.parent / SOAK, _as_data(different, outcomes, slopes, driver.ended, hours, seed))
     late = [f"{outcome.stage}: {outcome.fault} did not recover" for outcome in outcomes if outcome.recovered_s is None]
     bad = [f"{name}: {'; '.join(problems)}" for name, problems in different.items() if problems]
@@ -147,7 +147,7 @@ def _compared(
         ]
         if not finished(root):
             found[root.name].append("was not finished")
-        reporter.say(
+        reporter.message(
             f"{root.name}: {'; '.join(found[root.name]) or 'the same'}", "red" if found[root.name] else "green"
         )
         if not found[root.name] and root != there[-1]:
