@@ -60,7 +60,8 @@ def run(
     check_cluster: Annotated[
         bool,
         typer.Option(
-            "--check-cluster", help="With --dry-run: also join the cluster, and say whether it has what the run needs."
+            "--check-cluster",
+            help="With --dry-run: also join the cluster, and check whether it has what the run needs.",
         ),
     ] = False,
     origins: Annotated[
@@ -116,7 +117,7 @@ def resume(
     allow_config_change: AllowChange = False,
     trust: run_cli.Trust = False,
 ) -> None:
-    """Continue a run from its directory alone. Keys that only say where and how fast it runs may be overridden."""
+    """Continue a run from its directory alone. Keys that only set where and how fast it runs may be overridden."""
     if model is not None:
         from agentr.commands.doctor import relocate
 
@@ -257,7 +258,7 @@ def compare(
     from agentr.words import counted
 
     if mistaken := next((str(config) for config in configs if "=" in str(config) and not config.exists()), None):
-        raise ConfigError(f"there is no configuration file {mistaken}", hint=f"For a key say --set {mistaken}.")
+        raise ConfigError(f"there is no configuration file {mistaken}", hint=f"For a key use --set {mistaken}.")
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError as error:
@@ -336,7 +337,7 @@ def export(
         ),
     ] = False,
 ) -> None:
-    """Write one round's dataset or trees in the format of another tool, and say what the format does not carry."""
+    """Write one round's dataset or trees in the format of another tool, and list what the format does not carry."""
     from agentr.commands.export import export as export_round
     from agentr.commands.export import is_source
 

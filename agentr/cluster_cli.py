@@ -33,7 +33,7 @@ def submit(
     overrides: Overrides = None,
     address: Address = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say whether the cluster has what the run needs.")
+        bool, typer.Option("--dry-run", help="Only check whether the cluster has what the run needs.")
     ] = False,
     job: Annotated[
         str, typer.Option("--job", help="experiment, environments or smoke: an entry point of ray_jobs.")

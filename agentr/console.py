@@ -13,7 +13,7 @@ from agentr.words import seen
 
 
 class Console(RichConsole):
-    """Shows tables and texts. Markup is read only where ``print`` is told so.
+    """Shows tables and texts. Markup is read only where ``print`` is asked to.
 
     Args:
         wide: Columns where there is no terminal: a pipe or a log has no width of its own, and tables would be squeezed

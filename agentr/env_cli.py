@@ -109,7 +109,7 @@ def play(
 
     if bool(target) == bool(run):
         raise ConfigError(
-            "say what to play", hint="Give an environment or an address, or --run RUN --tree KEY --turn NODE."
+            "nothing to play is named", hint="Give an environment or an address, or --run RUN --tree KEY --turn NODE."
         )
     console = Console()
 

@@ -1,4 +1,4 @@
-"""What servers of others send: read strictly, or told in their own words.
+"""What servers of others send: read strictly, or quoted.
 Nothing that they send is more than text and numbers here."""
 
 from typing import Any, TypeVar

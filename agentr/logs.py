@@ -1,6 +1,6 @@
 """Structured logs: one JSON object a line, with the run, the role, and the stage and the task that the line is about.
 
-Modules log as usual, with ``logging``. What a line is about is said in one place each: the run and the role where a
+Modules log as usual, with ``logging``. What a line is about is set in one place each: the run and the role where a
 process begins to record (`recording`), the stage and the task where work on them begins (`about`).
 ``agentr.observe.logs`` reads them.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from agentr.secrets import cleaned
 
-#: Logger of what a person was told already: it is recorded, and shown nowhere else.
+#: Logger of what a person has seen already: it is recorded, and shown nowhere else.
 messages = logging.getLogger("agentr.messages")
 messages.addHandler(logging.NullHandler())
 
@@ -38,7 +38,7 @@ def about(**values: Any) -> Iterator[None]:
 
 
 def current() -> dict[str, Any]:
-    """Returns what is being worked on, as ``about`` was told; for a process that goes on with it."""
+    """Returns what is being worked on, as given to ``about``; for a process that goes on with it."""
     return dict(_ABOUT.get() or {})
 
 
@@ -87,7 +87,7 @@ def own_output() -> str:
 
 class LogFile(io.TextIOBase):
     """A file to add text to, each with one write.
-    What cannot be written is left out: whoever writes results tells of a full disk."""
+    What cannot be written is left out: whoever writes results reports a full disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

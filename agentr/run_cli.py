@@ -37,7 +37,7 @@ Trust = Annotated[
 def _round(text: str) -> int:
     found = round_number(str(text))
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no round: say a number, such as 1; 0 is the warm start")
+        raise typer.BadParameter(f"{text!r} is no round: give a number, such as 1; 0 is the warm start")
     return found
 
 
@@ -149,7 +149,7 @@ def trace(
         uses = trees.trace(tree, node)
         lines = describe_node(name, trees[tree].nodes[node], uses)
     else:
-        raise ConfigError("say whose rows", hint="Give --row N, or --stage NAME --tree KEY --node N.")
+        raise ConfigError("no row is named", hint="Give --row N, or --stage NAME --tree KEY --node N.")
     for line in lines:
         echo(line)
 
@@ -171,7 +171,7 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Read everything in a run, and say what is damaged, what depends on it, and what can be made anew."""
+    """Read everything in a run, and list what is damaged, what depends on it, and what can be made anew."""
     from agentr.commands.doctor import chosen as named_stage
     from agentr.commands.doctor import examine, relocate, stale_stages, table_of
     from agentr.commands.doctor import repair as set_aside
@@ -247,7 +247,7 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
     """Show what a run does not need any more (weights of earlier rounds, optimiser states, logs), and delete it if you
-    say so."""
+    agree."""
     from agentr.rounds.prune import prunable
     from agentr.rounds.prune import prune as delete
 

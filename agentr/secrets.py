@@ -1,7 +1,7 @@
 """Secrets: read through one type that never shows them, and taken out of every text that leaves a process.
 
 A secret is a `Secret` from where it is read to the line that sends it (`reveal`). Each one that is made is known to
-`redact`, and so are the values of variables whose names say what they hold, which libraries read by themselves. A text
+`redact`, and so are the values of variables whose names show what they hold, which libraries read by themselves. A text
 is cleaned where it comes in from a stranger (`quoted`, before it is cut) and where it goes out: events, notes and
 failures (`agentr.store.files.append_line`), logs (`agentr.logs`), the terminal (`clean_output`).
 """

@@ -1,4 +1,4 @@
-"""How a process ends that is told to."""
+"""How a process ends that a signal asks to."""
 
 import os
 import signal

@@ -81,13 +81,13 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("prune nowhere", "nowhere holds no run", "Start one with"),
         ("pack nowhere", "nowhere holds no run", "Start one with"),
         ("resume nowhere", "nowhere holds no run", ""),
-        ("prune {run} --keep last", "'last' does not say which checkpoints are kept", "such as 'last 2'"),
+        ("prune {run} --keep last", "'last' does not name the checkpoints that are kept", "such as 'last 2'"),
         (
             "doctor {run} --repair --stage rounds/01/colect",
             "has no stage 'rounds/01/colect'",
             "The nearest: rounds/01/collect",
         ),
-        ("report {run} --node 3", "say whose rows", "Give --row N, or --stage NAME --tree KEY --node N."),
+        ("report {run} --node 3", "no row is named", "Give --row N, or --stage NAME --tree KEY --node N."),
         ("report {run} --row 99", "rounds/01/dataset has no row 99", "Its rows: 0 to 1."),
         ("report {run} --round 7 --row 0", "has no stage 'rounds/07/dataset'", "The nearest: rounds/01/dataset"),
         (
@@ -325,7 +325,7 @@ def test_a_run_whose_configuration_was_changed_is_resumed_when_that_is_wanted(
 def test_a_key_among_the_files_of_a_comparison_is_told_how_to_say_it() -> None:
     refused = agentr("compare", "configs/compare/sft.yaml", "run.rounds=2")
     assert refused.exit_code == 1 and isinstance(refused.exception, ConfigError)
-    assert "there is no configuration file run.rounds=2. For a key say --set run.rounds=2" in str(refused.exception)
+    assert "there is no configuration file run.rounds=2. For a key use --set run.rounds=2" in str(refused.exception)
 
 
 def test_methods_are_listed() -> None:
@@ -451,7 +451,7 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
         "node 5 (policy, return 0, failure)" in shown
         and "dropped from round 1: dataset, 1 time: trajectory with too low" in shown
     )
-    assert "say whose rows" in str(agentr("report", run, "--node", "1").exception)
+    assert "no row is named" in str(agentr("report", run, "--node", "1").exception)
     assert "every file is what it was" in said("doctor", run)
     assert json.loads(said("doctor", run, "--json")) == {"damaged": [], "stale": []}
     assert "set aside" in said("doctor", run, "--repair", "--stage", "rounds/01/dataset")

@@ -29,7 +29,7 @@ OBJECT_STORE_MIB = 200
 #: What Ray writes to its folder at the least: logs of its processes.
 _LEAST_BYTES = 4 * 2**20
 
-#: Seconds within which a start of Ray must end that is told to.
+#: Seconds within which a start of Ray must end once it is to.
 _END_S = 3.0
 
 _TOKEN_HINT = (
@@ -131,7 +131,7 @@ def _start_here(ray: Any, cluster: ClusterConfig, quiet: dict[str, Any], attempt
 
 
 def _require_room() -> None:
-    """Checks that Ray may write what it needs to start: it would not say so, and be waited for.
+    """Checks that Ray may write what it needs to start: it would not report it, and be waited for.
 
     Raises:
         InfraError: A limit of this process, or of the disk that Ray's own files are on.
@@ -163,7 +163,7 @@ def _ray_folder() -> str:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ends a start that is told to end, and puts this process's handlers back that Ray replaces.
+    """Ends a start that is to end, and puts this process's handlers back that Ray replaces.
 
     Ray's own handlers end the process in the middle of whatever it does, with a status of theirs. While Ray waits for
     processes of its own in native code, no handler of Python's runs, and a signal to the process group ends what it

@@ -37,7 +37,7 @@ def hint_of(text: str) -> str:
 
 
 def as_ours(error: Exception, log_file: Path) -> AgentrError:
-    """Returns what a person is told of an error that ends a run: it has one sentence and a hint.
+    """Returns the error that a person sees when a run ends: it has one sentence and a hint.
     Tracebacks go to the run's logs.
 
     Args:

@@ -25,7 +25,7 @@ class Need:
         gpus: GPUs of each, on one node.
         threads: CPUs that each would use; they are shared, not reserved.
         labels: What its nodes must be labelled with.
-        setting: The keys that say so.
+        setting: The keys that set it.
     """
 
     role: Role
@@ -43,7 +43,7 @@ class Places:
     GPUs that "are there" are those that the cluster has now, for ``policy.device=auto``.
 
     Attributes:
-        labels: What each role's nodes must be labelled with, as Ray's label selectors say it.
+        labels: What each role's nodes must be labelled with, as Ray's label selectors write it.
         coordinators: How many there are.
         in_flight: Most trees that grow at the same time.
         online: Whether a method of the run trains while its engines are up.

@@ -83,7 +83,7 @@ class Pusher:
             # whatever Ray raises: not being seen is no reason to end a run, and once is enough to know
             except Exception:
                 if not said:
-                    log.exception("The metrics of %s cannot be told.", self._common["part"])
+                    log.exception("The metrics of %s cannot be sent.", self._common["part"])
                 said = True
             if ended:
                 return

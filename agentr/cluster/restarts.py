@@ -51,7 +51,7 @@ class Restarts:
         append_line(path, {"time": round(now, 3), "host": socket.gethostname()})
         if len(recent) > self.limit:
             hint = (
-                "See its log for the cause; cluster.actor_restarts and cluster.restart_window_s say how often it is "
+                "See its log for the cause; cluster.actor_restarts and cluster.restart_window_s set how often it is "
                 "started again."
             )
             raise EngineLost(f"{self.name} died {len(recent)} times within {self.window_s:g} s", hint=hint)

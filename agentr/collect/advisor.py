@@ -53,7 +53,7 @@ class Advisor:
             if self._config.who is Who.policy
             else f"{self._config.openai.base_url} {self._config.openai.model}"
         )
-        # they say nothing that the name does not
+        # they add nothing to the name
         how = {key: value for key, value in asdict(sampling).items() if key != "stop_ids"}
         asked = hashlib.blake2b(json.dumps([name, question, how]).encode(), digest_size=16).hexdigest()
         if asked not in self._known:

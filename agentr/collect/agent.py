@@ -1,4 +1,4 @@
-"""One turn of an agent in its environment: sample, parse, execute, and put together what a strategy is told."""
+"""One turn of an agent in its environment: sample, parse, execute, and put together what a strategy is given."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Expanded:
     """Turns that were taken after one node, in the order drawn.
 
     Attributes:
-        children: What the strategy is told.
+        children: What the strategy is given.
         sessions: The session that stands behind each child; equal actions share one.
         events: Counts of what happened besides: turns that could not be parsed.
         policy_s: Seconds until the policy had answered.

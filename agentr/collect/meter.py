@@ -36,7 +36,7 @@ class Meter:
         self._stage = (earlier + before.retried, progress)
 
     def turns(self, tree: Tree, node: int, cost: Cost, policy_s: float, env_s: float) -> None:
-        """Counts the turns that were drawn after a node. Called before the tree is told of them."""
+        """Counts the turns that were drawn after a node. Called before they are in the tree."""
         if not cost.calls:
             return
         spent, computed = self.spent, cost.prompt_tokens - cost.cached_tokens
@@ -49,7 +49,7 @@ class Meter:
         self.env_s.observe(env_s)
 
     def samples(self, policy: Policy | None, lag_s: float) -> Iterator[MetricSample]:
-        """Yields what there is to say now.
+        """Yields the present values.
 
         Args:
             lag_s: Of the event loop.

@@ -119,7 +119,7 @@ class StageProgress:
         one tree more.
 
         Args:
-            per_tree: Upper bound on the completions of one tree. What finished trees took would say too little of the
+            per_tree: Upper bound on the completions of one tree. What finished trees took would show too little of the
                 others: cheap trees end first.
         """
         if not limit:

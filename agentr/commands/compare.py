@@ -72,7 +72,7 @@ def plan(
     Args:
         configs: YAML files; a file's name without its ending is its label.
         vary: ``key=value`` overrides, each of which makes an arm of each file; its value is added to the label.
-        base: YAML file that each of them is laid over: the setting, if the files say only the method.
+        base: YAML file that each of them is laid over: the setting, if the files name only the method.
 
     Raises:
         ConfigError: Two files have the same label, or they differ in keys that must be equal; the error names the keys.

@@ -251,7 +251,7 @@ def _optimiser_steps(warm_start: WarmStartConfig, env: EnvConfig, rounds: Sequen
 def _disk(config: ModelConfig, policies: int, completions: Bound, turns: Bound) -> Bound:
     model = _model_bytes(config)
     if model is None:
-        return Bound(None, f"the size of {config.path} (a folder would tell)")
+        return Bound(None, f"the size of {config.path} (a folder would have it)")
     if completions.value is None or turns.value is None:
         return Bound(None, (completions if completions.value is None else turns).why)
     weights = {"float32": 4}.get(config.dtype.value, 2)

@@ -137,7 +137,7 @@ class _Counted:
     def spend(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            hint = "If it is from somebody you know, say --any-size."
+            hint = "If it is from somebody you know, give --any-size."
             raise DataError(
                 f"{self._name} becomes more than {RATIO} times as large as it is, or too many files", hint=hint
             )

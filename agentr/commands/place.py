@@ -59,7 +59,7 @@ def find_place(path: Path, stage: str, key: str, node: int) -> Place:
     """
     run = Run(path)
     if not key:
-        raise ConfigError("say which tree", hint="Give --tree KEY; 'agentr ui' lists them.")
+        raise ConfigError("no tree is named", hint="Give --tree KEY; 'agentr ui' lists them.")
     trees = run.stage(stage) if stage else run.last_trees(key)
     if not isinstance(trees, Trees):
         raise ConfigError(

@@ -178,7 +178,7 @@ def tracked(trackers: Sequence[str], store: RunStore, reporter: Reporter) -> Ite
         finally:
             if left := tracking.finish(wait_s):
                 reporter.message(
-                    f"not told everything yet: {', '.join(left)}. The next start of the run tells them.", "yellow"
+                    f"not everything is logged yet: {', '.join(left)}. The next start of the run does it.", "yellow"
                 )
 
 

@@ -139,7 +139,7 @@ async def _replay(place: Place, settings: AgentSettings, env: EnvClient, codec: 
     """Goes to the place in the environment as the search does, and compares all that is seen with what is stored.
 
     Raises:
-        DataError: The policy would be told another task.
+        DataError: The policy would be given another task.
         InfraError: An observation is not the recorded one.
     """
     tree = place.tree

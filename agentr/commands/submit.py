@@ -68,7 +68,7 @@ def _prepare_ray() -> None:
         or os.environ.get("RAY_AUTH_TOKEN_PATH")
         or Path("~/.ray/auth_token").expanduser().exists()
     ):
-        # read when Ray is imported, which takes a token only where it is told so
+        # read when Ray is imported, which takes a token only where it is set so
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
@@ -265,7 +265,7 @@ def submit(
         raise
     if status != "SUCCEEDED":
         hint = (
-            f"Mend the cause and say the same again: it continues. All of its output: agentr logs {run} --address "
+            f"Mend the cause and submit the same again: it continues. All of its output: agentr logs {run} --address "
             f"{cluster.address}"
         )
         raise RunError(f"{job_id} ended as {status}: {cluster.message(job_id)}", hint=hint)
@@ -280,7 +280,7 @@ def check_folder(folder: Path) -> int:
         ConfigError: It is not.
     """
     if not any((folder / name).exists() for name in PROJECT):
-        hint = f"Go to the project's folder, or say --working-dir. A project has one of {', '.join(PROJECT)}."
+        hint = f"Go to the project's folder, or give --working-dir. A project has one of {', '.join(PROJECT)}."
         raise ConfigError(f"{folder} is no project, and all that is in it would be sent to the cluster", hint=hint)
     size, largest = 0, ("", 0)
     for path, bytes_ in _travelling(folder):

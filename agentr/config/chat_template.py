@@ -1,4 +1,4 @@
-"""Chat templates that come with agentr, and what ``model.chat_template`` and ``model.template_args`` say."""
+"""Chat templates that come with agentr, and what ``model.chat_template`` and ``model.template_args`` mean."""
 
 import difflib
 import json

@@ -54,7 +54,9 @@ def environment_problems(config: Config) -> Iterator[Problem]:
                 f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
             )
             trainable = ", ".join(name for name, train in known.splits.items() if train)
-            yield Problem(key, message, f"Choose of {trainable}; or set env.allow_leaks=true, and reports will say so.")
+            yield Problem(
+                key, message, f"Choose of {trainable}; or set env.allow_leaks=true, and reports will show it."
+            )
     if config.prompt.examples > known.examples:
         message = f"{config.prompt.examples} are asked for, and {config.env.name} has {known.examples} worked examples"
         yield Problem("prompt.examples", message, "Lower it, or add examples to the environment's spec.yaml.")
@@ -81,7 +83,7 @@ def _openenv_problems(config: Config, taken: Collection[str]) -> Iterator[Proble
             message = (
                 f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
             )
-            yield Problem(key, message, "Choose train; or set env.allow_leaks=true, and reports will say so.")
+            yield Problem(key, message, "Choose train; or set env.allow_leaks=true, and reports will show it.")
 
 
 def _selections(config: Config) -> Iterator[tuple[str, TaskSelection, bool]]:

@@ -10,7 +10,7 @@ from typing import Any
 from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 
-#: Keys that may change between two starts of the same run: they say where and how fast, not what.
+#: Keys that may change between two starts of the same run: they set where and how fast, not what.
 _FREE = ("run.dir", "run.keep", "run.mirror", "cluster.", "watchdog.", "trainer.start_timeout_s",
          "trainer.max_failures", "trainer.threads",
          "trainer.share", "policy.device", "policy.engines", "policy.threads", "policy.sync", "env.servers", "env.url",

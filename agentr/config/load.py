@@ -42,7 +42,7 @@ from agentr.errors import ConfigError
 
 
 class MethodClass(Protocol):
-    """What a method tells the loader about itself. Each method does."""
+    """What the loader asks of a method. Each method has it."""
 
     name: str
     title: str
@@ -96,7 +96,7 @@ def load(
         overrides: ``key=value`` pairs, as on the command line.
         base: Another such file, which ``path`` is laid over.
         find: Finds the method that ``method.type`` names.
-        whole: The file is one that a run has stored, and says all there was to say when it was: a key that came later
+        whole: The file is one that a run has stored, and is complete as of then: a key that came later
             has its default, whatever the preset has for it now.
         files: Whether the files, the model and the environment that it names must be there, as at the start of a run.
 

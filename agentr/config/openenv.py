@@ -1,4 +1,4 @@
-"""What ``env.options`` may say with ``env.protocol: openenv``: how an OpenEnv server's structured actions and
+"""What ``env.options`` may hold with ``env.protocol: openenv``: how an OpenEnv server's structured actions and
 observations are text."""
 
 import difflib

@@ -69,7 +69,7 @@ class Device(StrEnum):
     """What engines run on."""
 
     auto = "auto"
-    """GPUs if the cluster has any when engines start. A cluster that grows may have none yet: say gpu there."""
+    """GPUs if the cluster has any when engines start. A cluster that grows may have none yet: set gpu there."""
     cpu = "cpu"
     """CPUs, whatever there is."""
     gpu = "gpu"

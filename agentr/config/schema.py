@@ -1,8 +1,8 @@
 """The typed configuration. One dataclass for each section of the YAML; an unknown key is an error.
 
-What a method needs is in ``Config.method``, whose class the method's method brings along; nothing in this package knows
+What a method needs is in ``Config.method``, whose class comes with the method; nothing in this package knows
 a method by name. Imports nothing heavy, so that ``agentr run --dry-run`` answers at once. Numbers that a paper gives
-say which.
+name it.
 """
 
 import difflib
@@ -77,7 +77,7 @@ def _mirror_problems(url: str) -> Iterator[Problem]:
             "mirror", f"an address {kind}:// holds a bucket and a prefix, and no credentials or options", hint
         )
     elif kind == "file" and (bucket or not folder):
-        yield Problem("mirror", f"{url} does not say a folder from the root on", hint)
+        yield Problem("mirror", f"{url} names no folder from the root on", hint)
     elif kind != "file" and not bucket:
         yield Problem("mirror", f"{url} names no bucket", hint)
 
@@ -137,8 +137,8 @@ class EnvConfig(Section):
     """Line breaks and tabs in answers to actions become spaces (the released code of Agent-R); the first observation
     stays as it is."""
     allow_leaks: bool = False
-    """Train on tasks that are held out or evaluated on, as released splits of ETO and DensePolicy do; reports then say
-    so."""
+    """Train on tasks that are held out or evaluated on, as released splits of ETO and DensePolicy do; reports then
+    show it."""
     servers: PositiveInt = 1
     """Server processes; sessions are spread over them."""
     url: str = ""
@@ -205,7 +205,7 @@ class BuildConfig(Section):
     """Also train on the reasoning of trained turns (``<think>`` to ``</think>``); otherwise it is context
     (docs/models.md)."""
     train_on_said_twice: bool = True
-    """Also train on turns that say a sentence twice.
+    """Also train on turns that repeat a sentence.
     Of this and the next key: in rows that imitate whole episodes; turns that are not trained on stay in them as
     context, and are counted."""
     least_logprob: NonPositiveFloat | None = None
@@ -265,7 +265,7 @@ class EvalConfig(Section):
             yield Problem("select", message, "Choose another held-out split, or leave it out.")
 
 
-#: Experiment trackers that can be told what a run comes to (``agentr.track``).
+#: Experiment trackers that a run can be logged to (``agentr.track``).
 TRACKERS = ("tensorboard", "mlflow", "wandb", "trackio")
 
 #: Largest share of a GPU's memory for an engine beside a trainer worker.
@@ -296,7 +296,7 @@ class Config(Section):
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     tracking: list[str] = field(default_factory=list)
-    """Experiment trackers that are told what stages come to and how trainings go, beside the run directory:
+    """Experiment trackers that log what stages come to and how trainings go, beside the run directory:
     tensorboard, mlflow, wandb, trackio (docs/cluster.md)."""
     from_round: dict[int, Any] = field(default_factory=dict)
     """What changes from a round on, by its number: sections method, collect, build, train.

@@ -24,7 +24,7 @@ class WithoutAction(StrEnum):
     """What becomes of a turn in the format react that has no ``Action:``."""
 
     refused = "refused"
-    """Nothing is run, and the agent is told."""
+    """Nothing is run, and the agent sees an error."""
     last_line = "last_line"
     """Its last line is the action (the released code of Agent-R)."""
 
@@ -33,7 +33,7 @@ class CutOff(StrEnum):
     """What becomes of a turn that reached ``max_tokens``."""
 
     refused = "refused"
-    """Nothing is run, and the agent is told."""
+    """Nothing is run, and the agent sees an error."""
     run = "run"
     """It is read as if it were whole (the released code of Agent-R)."""
 

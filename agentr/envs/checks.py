@@ -90,7 +90,7 @@ def _served(name: str, url: str, hint: str) -> Iterator[Cause]:
 
 
 def _json(answer: Any) -> dict[str, Any]:
-    """What our own servers say; those that speak another protocol say nothing."""
+    """The status of our own servers; those that speak another protocol have none."""
     try:
         found = answer.json()
     except ValueError:

@@ -246,7 +246,7 @@ class OpenEnvTransport(Transport):
         return found
 
     def _reset(self, task: str) -> dict[str, Any]:
-        """What ``reset`` is told of a task."""
+        """The arguments of ``reset`` for a task."""
         split, _, number = task.rpartition("/")
         if split not in (self._sizes if self._options.tasks == "server" else SPLITS) or not number.isdecimal():
             raise UnknownOnServer(

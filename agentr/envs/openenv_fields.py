@@ -51,7 +51,7 @@ def fields_of(options: OpenEnvOptions, schema: Mapping[str, Any], url: str) -> F
         schema: What ``/schema`` answers.
 
     Raises:
-        ConfigError: The schema does not say which field it is, or has no such field, or asks for fields that no option
+        ConfigError: The schema does not name the field, or has no such field, or asks for fields that no option
             gives.
     """
     taken = _properties(schema.get("action"))
@@ -94,7 +94,7 @@ def _only_text(known: Mapping[str, Any], given: Iterable[str], preferred: Iterab
     found = texts if len(texts) == 1 else [name for name in preferred if name in texts][:1]
     if not found:
         listed = f"its text fields are {', '.join(texts)}" if texts else f"its fields are {', '.join(known) or 'none'}"
-        message = f"which field of an {what} of {url} is text cannot be told from its schema: {listed}"
+        message = f"which field of an {what} of {url} is text is not in its schema: {listed}"
         raise ConfigError(message, hint=f"Set env.options.{what}_field.")
     return found[0]
 

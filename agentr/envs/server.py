@@ -177,7 +177,7 @@ class EnvServer:
             self._thread.join(3.0)
 
     def _samples(self) -> Iterator[metrics.MetricSample]:
-        """What there is to say of the child, and what it counts."""
+        """The summary of the child, and what it counts."""
         status = self._status
         yield metrics.MetricSample(metrics.RESTARTS, self._starts, {"part": f"supervisor-{self._number}"})
         yield metrics.MetricSample(metrics.RESTARTS, status.restarts)

@@ -15,7 +15,7 @@ from agentr.secrets import quoted
 
 #: Longest message of a server, in bytes.
 MAX_MESSAGE_BYTES = 64 << 20
-#: Seconds for a server to say goodbye.
+#: Seconds for a server to close.
 CLOSE_S = 5.0
 
 
@@ -23,7 +23,7 @@ class Full(Exception):
     """The server has no room for another session.
 
     Attributes:
-        most: The sessions that it has room for; None if it does not say.
+        most: The sessions that it has room for; None if that is not known.
     """
 
     def __init__(self, message: str, most: int | None) -> None:

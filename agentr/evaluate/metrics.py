@@ -24,7 +24,7 @@ REPEAT_LENGTHS = (1, 2, 3)
 #: Numbers of answers within which success is reported (DensePolicy's tables).
 ANSWERS = (1, 4, 8, 10)
 
-#: What there is to say of how economical an episode is. P is its return, T its calls (answers aside), W those of them
+#: The summary of how economical an episode is. P is its return, T its calls (answers aside), W those of them
 #: that failed, L the tokens that the policy generated (ET-Agent, arXiv 2601.06860, section 4.1).
 BEHAVIOUR: dict[str, Callable[[Episode], float]] = {
     "calls": lambda e: e.calls,  # T

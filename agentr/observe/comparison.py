@@ -142,7 +142,7 @@ def read_plan(folder: Path, problems: list[PageProblem] | None = None) -> list[C
     """Reads the runs of a comparison, started or not.
 
     Args:
-        problems: Is told of what cannot be read, which is as if it had not begun.
+        problems: Collects what cannot be read, which is as if it had not begun.
 
     Raises:
         DataError: The folder holds no comparison, or a run cannot be read, and there is no ``problems``.
@@ -185,7 +185,7 @@ def compare_runs(
 
     Args:
         failed: Runs that could not be finished, and why.
-        problems: Is told of runs that cannot be read, which are left out.
+        problems: Collects runs that cannot be read, which are left out.
 
     Raises:
         DataError: None of them has a stage yet, or one cannot be read, and there is no ``problems``.

@@ -64,7 +64,7 @@ class Now:
 
     @property
     def words(self) -> str:
-        """How far, how fast, how long still, and what else there is to say; empty if there is nothing yet."""
+        """How far, how fast, how long still, and what else is known; empty if there is nothing yet."""
         unit = f" {self.unit}" if self.unit else ""
         pace = (
             ""
@@ -162,7 +162,7 @@ class Reporter:
         if self._now is None or (now.done and now.at - self._told < KEEP_EVERY_S):
             return
         self._told = now.at
-        with suppress(AgentrError, OSError):  # a full disk is told by whoever writes what matters
+        with suppress(AgentrError, OSError):  # whoever writes what matters reports a full disk
             write_json(self._now, asdict(now))
 
     @contextmanager

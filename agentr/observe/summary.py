@@ -63,7 +63,7 @@ class ArmSummary:
         seconds: Seconds by stage, in the order in which the stages ran.
         training: Summary of its training, if it was trained.
         curve: Its logged steps of training.
-        steps: Of online training, what there is to say of each step; ``validation`` is the success after it, where that
+        steps: Of online training, the summary of each step; ``validation`` is the success after it, where that
             was measured.
         sharing: Of online training, what its rollouts had in common.
         flywheel: Of ET-Agent, what came of its operators, and of asking.

@@ -13,7 +13,7 @@ from agentr.store.summaries import DatasetSummary
 
 #: Most values of a label that have a column.
 VALUES = 40
-#: How much more often than a wrong episode a right one is to be found good, by a judge that can tell them apart.
+#: How much more often than a wrong episode a right one is to be found good, by a judge that can distinguish them.
 TELLING = 0.2
 
 Cells = dict[str, float | Estimate | None]
@@ -128,7 +128,7 @@ _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, st
         "Reflections",
         _reflections,
         True,
-        "Of the turns of held-out episodes that say a reflection, those that follow a move that worked; of the moves "
+        "Of the turns of held-out episodes that hold a reflection, those that follow a move that worked; of the moves "
         "that the environment did not carry out, those that no reflection follows.",
     ),
     ("Success within so many answers", _of("within_answers"), True, ""),
@@ -238,6 +238,6 @@ def judge_warning(verdicts: Mapping[str, Mapping[str, int]]) -> str:
         return ""
     return (
         f"The judge finds {100 * good:.0f} % of the right episodes good, and {100 * mistaken:.0f} % of the wrong ones: "
-        "its verdicts say little. Ask another model (method.evolve.judge), and do not filter by it "
+        "its verdicts carry little information. Ask another model (method.evolve.judge), and do not filter by it "
         "(method.filter.judged)."
     )

@@ -1,4 +1,4 @@
-"""Troubles of a run: told where a person looks, and found again in the run's log.
+"""Troubles of a run: shown where a person looks, and found again in the run's log.
 
 Each is an event ``stands_still`` with its causes, and lasts until an event ``moves_again`` of the same title, or until
 a stage is sealed; the mirror's, which stops nothing, only until the former.
@@ -14,7 +14,7 @@ from agentr.observe.progress import Reporter
 from agentr.store.layout import title_of
 
 STANDS_STILL, MOVES_AGAIN = "stands_still", "moves_again"
-#: Title of what is told of the mirror.
+#: Title of troubles of the mirror.
 MIRROR = "mirror"
 
 Event = Callable[..., None]
@@ -22,7 +22,7 @@ Event = Callable[..., None]
 
 
 def announce(reporter: Reporter, event: Event, title: str, causes: Sequence[Cause], since: str = "") -> None:
-    """Tells causes in the terminal, in the driver's log and in the run's events; none says that those told before are
+    """Shows causes in the terminal, in the driver's log and in the run's events; none means that those shown before are
     over.
 
     Args:
@@ -35,8 +35,8 @@ def announce(reporter: Reporter, event: Event, title: str, causes: Sequence[Caus
 
 
 def note(event: Event, title: str, causes: Sequence[Cause], since: str = "") -> None:
-    """As ``tell``, for causes that were said already."""
-    with suppress(AgentrError, OSError):  # the disk may be full: that was said
+    """As ``announce``, for causes that were shown already."""
+    with suppress(AgentrError, OSError):  # the disk may be full: that was shown
         if causes:
             event(STANDS_STILL, title=title, since=since, causes=[cause.as_dict() for cause in causes])
         else:

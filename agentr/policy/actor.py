@@ -112,7 +112,7 @@ class EngineActor:
         return ray.get_runtime_context().get_node_id()
 
     def _samples(self) -> Iterator[metrics.MetricSample]:
-        """What there is to say of the engine now; that it died says its silence."""
+        """The summary of the engine now; that it died says its silence."""
         # neither waits for anything
         health, stats = asyncio.run(self._engine.health()), asyncio.run(self._engine.stats())
         yield metrics.MetricSample(metrics.RESTARTS, self._restarts)

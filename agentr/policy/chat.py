@@ -125,7 +125,7 @@ class ChatCodec:
         hiding: How turns are shown once others follow, where their reasoning is left out then; None if the template
             knows of none.
         encode: Encodes plain text (`PlainText.encode`).
-        decode, told, answer, begins_in_reasoning, reply, reasoning: Read what the model has generated (`TurnReader`).
+        decode, shown, answer, begins_in_reasoning, reply, reasoning: Read what the model has generated (`TurnReader`).
         plain: The same codec without tools, for conversations that are not the agent's own (a judge's).
 
     Raises:

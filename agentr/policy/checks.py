@@ -58,7 +58,7 @@ def check_engines(engines: Mapping[str, Any], places: Places) -> Iterator[Cause]
     ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_S) if asked else ([], [])
     for ref, (name, where) in asked.items():
         if ref not in ready:
-            evidence = f"its actor is alive on {where}, and does not say how it is within {ANSWER_S:g} s"
+            evidence = f"its actor is alive on {where}, and does not answer how it is within {ANSWER_S:g} s"
             yield Cause(
                 CauseKind.engine_stuck,
                 f"{name} is stuck",
@@ -110,5 +110,5 @@ def check_problems(problems: Mapping[str, str], policy: PolicyConfig) -> Iterato
             )
             yield Cause(CauseKind.api_refusing, f"{name} refuses the policy's calls", problem, hint)
         else:
-            hint = "policy.timeout_s and policy.retries say how long it is waited for."
+            hint = "policy.timeout_s and policy.retries set how long it is waited for."
             yield Cause(CauseKind.engine_unavailable, f"{name} is out of service", problem, hint)

@@ -62,7 +62,7 @@ def as_turn(message: dict[str, Any], calls: ToolCalls) -> str:
 
 
 def _arguments(text: Any) -> Any:
-    """Arguments of a call; as they are if they are no JSON object, for the format to say what is wrong with them."""
+    """Arguments of a call; as they are if they are no JSON object, for the format to name what is wrong with them."""
     try:
         found = text if isinstance(text, dict) else read(text)
     except Unreadable:

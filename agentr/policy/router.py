@@ -67,7 +67,7 @@ class Dispatcher:
     """Gives engines to calls. Invariant: no more than ``cap`` calls are in flight on an engine.
 
     Attributes:
-        queue: Calls that wait: for which tree, and what they are told.
+        queue: Calls that wait: for which tree, and what wakes them.
         held: While it is locked, no call gets an engine.
     """
 

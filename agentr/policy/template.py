@@ -272,7 +272,7 @@ class Template:
                 "is computed anew, and trained in a row of its own"
             )
         yield {
-            None: "the reasoning is trained on in the rounds that say so (build.train_on_reasoning)",
+            None: "the reasoning is trained on in the rounds that set so (build.train_on_reasoning)",
             True: "the reasoning is trained on (build.train_on_reasoning)",
             False: "the reasoning is not trained on (build.train_on_reasoning=false)",
         }[trains]

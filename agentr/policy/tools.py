@@ -38,7 +38,7 @@ def dialect_of(template: Template, name: str, wanted: Dialect = Dialect.auto) ->
     known = ", ".join(dict.fromkeys(dialect.name for dialect in DIALECTS))
     raise ModelError(
         f"{name}: its chat template writes no tool call in a way that agentr knows ({known}).",
-        hint=f"{_OTHERS} If the model speaks one of them all the same, say so with turns.dialect.",
+        hint=f"{_OTHERS} If the model speaks one of them all the same, set turns.dialect.",
     )
 
 

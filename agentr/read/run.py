@@ -303,7 +303,7 @@ class Run:
         where = self.stage(MODEL).record.summary.get("path")
         if where is None:
             raise DataError(
-                f"{self.path} does not say where its model is",
+                f"{self.path} does not name the place of its model",
                 hint=f"'agentr doctor {self.path}' says what is damaged.",
             )
         return self.path / where
@@ -384,8 +384,8 @@ class Run:
         return _policy_named(name, self.policies(base=True), self.path)
 
     def metrics(self) -> pa.Table:
-        """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary, as trackers are
-        told them."""
+        """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary, as trackers
+        get them."""
         return _numbers([record for record in self.records().values() if record.sealed])
 
     def events(self) -> list[dict[str, Any]]:
@@ -452,7 +452,7 @@ def _policy_named(name: str, there: Sequence[StoredPolicy], path: Path) -> Store
     for policy in there:
         if wanted in (policy.arm, policy.name):
             return policy
-    what = f"{path} has no policy {name!r}" if name else "say which policy"
+    what = f"{path} has no policy {name!r}" if name else "no policy is named"
     raise DataError(
         what, hint=f"There are {', '.join(policy.arm for policy in there)}." if there else "The run has none yet."
     )

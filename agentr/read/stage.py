@@ -99,7 +99,7 @@ class Trees(Stage):
         return Forest(self.path, self.name)
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
-        """Returns what there is to say of each tree, a row each, in the order of keys.
+        """Returns the summary of each tree, a row each, in the order of keys.
 
         Args:
             columns: Those to read; all by default. ``agentr.store.tree_table.MEANING`` says what they are.
@@ -161,7 +161,7 @@ class Rollouts(Trees):
         }
 
     def curve(self) -> pa.Table:
-        """Returns what there is to say of each step: success, calls, lengths, rewards by component, groups without
+        """Returns the summary of each step: success, calls, lengths, rewards by component, groups without
         signal, seconds."""
         import pyarrow as pa
 
@@ -198,7 +198,7 @@ class Rollouts(Trees):
         return typed(list[dict[str, Any]], read_json(file), str(file)) if file.exists() else []
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
-        """Returns what there is to say of each tree, a row each, with the number of its step in the column ``step``."""
+        """Returns the summary of each tree, a row each, with the number of its step in the column ``step``."""
         import pyarrow as pa
 
         found = []

@@ -88,7 +88,7 @@ class Collecting:
 
         Args:
             policy: Checkpoint that answers.
-            update: Is told the progress; by default it is shown as a task of its own.
+            update: Called with the progress; by default it is shown as a task of its own.
         """
         reporter, store = self.served.reporter, self.served.store
         job = replace(

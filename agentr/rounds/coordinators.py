@@ -34,11 +34,11 @@ POLL_S = 0.5
 START_TIMEOUT_S = 300.0
 #: Deadline for the list of tasks.
 _TASKS_S = 120.0
-#: Deadline for a coordinator to say how far it is, and for one to stop.
+#: Deadline for a coordinator to report how far it is, and for one to stop.
 _ANSWER_S = 10.0
 
 Update = Callable[[dict[str, Any]], None]
-"""Is told the progress of the whole stage."""
+"""Called with the progress of the whole stage."""
 
 
 class Coordinators:
@@ -48,7 +48,7 @@ class Coordinators:
         ray: The module, connected.
         model: Folder of the base model, for its tokenizer.
         secrets: Values of the environment variables that the configuration names.
-        started: Is told the name of each that is started.
+        started: Called with the name of each that is started.
 
     Attributes:
         progress: Of the stage that is running, of all coordinators together; None if there was none yet.
@@ -202,7 +202,7 @@ class Coordinators:
         while now - self._deaths[0] > cluster.restart_window_s:
             self._deaths.popleft()
         if len(self._deaths) > cluster.actor_restarts * self._places.coordinators:
-            hint = "cluster.actor_restarts and cluster.restart_window_s say how often it is started again."
+            hint = "cluster.actor_restarts and cluster.restart_window_s set how often it is started again."
             many = f"coordinators died {len(self._deaths)} times within {cluster.restart_window_s:g} s"
             raise InfraError(f"{many}, at last during {title_of(title)}: {error}", hint=hint) from error
 

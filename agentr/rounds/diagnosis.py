@@ -89,7 +89,7 @@ def _trees(parts: Parts) -> Iterator[Cause]:
     progress = parts.progress or {}
     if progress.get("retried"):
         evidence = f"{progress['retried']} times, at last: {progress.get('last_error')}"
-        hint = "Mend the cause; collect.infra_retries and collect.max_failed say when the stage is given up."
+        hint = "Mend the cause; collect.infra_retries and collect.max_failed set when the stage is given up."
         yield Cause(CauseKind.trees_failing, "trees fail and are tried again", evidence, hint)
 
 

@@ -48,7 +48,7 @@ def prunable(run: Run, rule: str) -> Iterator[Prunable]:
     count = rounds_kept(rule)
     if count is None:
         raise ConfigError(
-            f"{rule!r} does not say which checkpoints are kept", hint="Give all, best, or last N, such as 'last 2'."
+            f"{rule!r} does not name the checkpoints that are kept", hint="Give all, best, or last N, such as 'last 2'."
         )
     chosen_by = SELECTION if run.config["eval"].get("select") else EVAL
     measured = {
@@ -76,7 +76,7 @@ def prunable(run: Run, rule: str) -> Iterator[Prunable]:
 
 
 def prune(path: Path, found: list[Prunable]) -> None:
-    """Deletes what ``prunable`` found. The seals of the stages say what was deleted.
+    """Deletes what ``prunable`` found. The seals of the stages list what was deleted.
 
     Raises:
         RunError: A driver works on the run.

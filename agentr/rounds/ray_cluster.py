@@ -55,7 +55,7 @@ class Served:
 
 
 class RayCluster:
-    """Ray, what is known of its nodes, and the numbers that the driver tells.
+    """Ray, what is known of its nodes, and the numbers that the driver exports.
 
     Attributes:
         known: The nodes that were there when the run began.

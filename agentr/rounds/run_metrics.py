@@ -11,7 +11,7 @@ from agentr.store.layout import stage_of
 
 
 class Gauges:
-    """What a driver tells. Nothing is pushed before ``start``."""
+    """What a driver exports. Nothing is pushed before ``start``."""
 
     def __init__(self) -> None:
         self._round = 0
@@ -36,7 +36,7 @@ class Gauges:
             self._pusher.close()
         self._pusher = None
 
-    # what is told -----------------------------------------------------------------------------------------------------
+    # what is exported -------------------------------------------------------------------------------------------------
 
     def event(self, kind: str, about: Mapping[str, Any]) -> None:
         """Takes note of an event of the run: stages begin and end, and may stand in one another; something stands still
@@ -87,7 +87,7 @@ class Gauges:
             self._still = {title: kinds for title, kinds in self._still.items() if title == MIRROR}
 
     def samples(self) -> Iterator[MetricSample]:
-        """Yields what there is to say now."""
+        """Yields the present values."""
         yield MetricSample(metrics.ROUND, self._round)
         yield from by_label(metrics.TREES, **self._trees)
         for stage in self._stages[-1:]:

@@ -1,4 +1,4 @@
-"""What there is to say of each online step: its numbers, for people, and which of them look like a collapse."""
+"""The summary of each online step: its numbers, for people, and which of them look like a collapse."""
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
@@ -34,7 +34,7 @@ class StepNotes:
         return {line["step"]: line for line in read_lines(self._job.dataset / STEPS)}
 
     def note(self, step: int, groups: Sequence[Group], manifest: dict[str, Any]) -> None:
-        """Writes down what there is to say of a step that is none of ``lines``, and says what looks like a collapse.
+        """Writes down the summary of a step that is none of ``lines``, and warns of what looks like a collapse.
 
         Args:
             manifest: Of the step's trees.
@@ -71,7 +71,7 @@ class StepNotes:
 
 
 def describe(groups: Sequence[Group], manifest: dict[str, Any]) -> dict[str, Any]:
-    """Returns what there is to say of the rollouts of a step: success, calls, lengths, cost, seconds."""
+    """Returns the summary of the rollouts of a step: success, calls, lengths, cost, seconds."""
     episodes = [episode for group in groups for episode in group.episodes]
     return {
         "version": manifest["stage"]["version"],
@@ -112,7 +112,7 @@ def alarms(line: dict[str, Any], first: dict[str, Any], entropy: float | None) -
     """Yields what in a step looks like a collapse, in words.
 
     Args:
-        line: What there is to say of the step.
+        line: The summary of the step.
         first: The same of the first step.
         entropy: Mean entropy of a token in the last step that was trained on; None before the first.
     """

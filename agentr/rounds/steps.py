@@ -8,7 +8,7 @@ The folder of the stage ``rollouts``::
     000001/             the trees of a step: a forest
     000001/dataset/     its rows
     validation/000010/  held-out episodes after a step
-    steps.jsonl         what there is to say of each step
+    steps.jsonl         the summary of each step
     pareto.json         how tasks were chosen, if they were
     best.json           the step that did best in validation
 """

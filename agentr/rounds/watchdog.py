@@ -1,6 +1,6 @@
 """Says what a run waits for when nothing moves.
 
-Progress is counters, told by whoever waits for a stage; the watchdog is armed while it waits. It lives in a thread of
+Progress is counters, fed by whoever waits for a stage; the watchdog is armed while it waits. It lives in a thread of
 the driver, and what it asks has deadlines: neither the loop that it watches nor a part that hangs can keep it silent.
 Code that never lets go of the interpreter could: then a timer without Python writes where each thread is, and ends the
 process.

@@ -15,7 +15,7 @@ from pydantic import NonNegativeFloat
 from agentr.config.checks import Problem, Section
 from agentr.search.episode import Episode
 
-#: Spread of rewards below which all rollouts of a group are equal, and say nothing.
+#: Spread of rewards below which all rollouts of a group are equal, and teach nothing.
 EQUAL = 1e-8
 
 

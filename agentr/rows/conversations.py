@@ -172,7 +172,7 @@ class ConversationReader:
             if close >= 0:
                 text = self.codec.heard(role, frame.content(self.codec.decode(ids[seen:close]), 0))
                 ways.append((end, -seen, Passage(Message(role, text), seen, close), following))
-        # What a tool answers may begin as a user's message does, and then say more: the longer beginning is the one
+        # What a tool answers may begin as a user's message does, and then go on: the longer beginning is the one
         # that is there.
         end, _, passage, following = min(ways, key=lambda way: way[:2], default=(0, 0, None, 0))
         return None if passage is None else (end, passage, following)

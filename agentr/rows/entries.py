@@ -13,9 +13,9 @@
 - ``trl``: ``{"input_ids", "labels"}``, tokens of the model itself.
 
 Everywhere a turn may be ``{"role", "content"}`` in place of ``{"from", "value"}``, other names may stand for
-``conversations``, ``system`` may hold the system message, ``tools`` the tools that are offered, and a turn may say
-whether it is trained on (`_MARKS`). A key that is not known is refused: it may say that a turn is context, or an answer
-a bad one.
+``conversations``, ``system`` may hold the system message, ``tools`` the tools that are offered, and a turn may state
+whether it is trained on (`_MARKS`). A key that is not known is refused: it may mean that a turn is context, or an
+answer a bad one.
 """
 
 import itertools
@@ -59,7 +59,7 @@ _MARKS = dict.fromkeys(("loss", "weight", "train", "training", "trainable", "los
 }
 #: How tools mark an answer that is not to be imitated: TRL and ms-swift; LLaMA-Factory.
 _LABELS = frozenset({"label", "kto_tag"})
-#: Keys that say nothing about what is learnt, of an entry and of a turn.
+#: Keys that do not change what is learnt, of an entry and of a turn.
 _NOT_READ = frozenset(
     "kind task split uuid idx index prompt_id conversation_id source dataset data_source subset category domain lang "
     "language model generator metadata meta extra_info tags timestamp created_at url title score_chosen score_rejected "
@@ -76,7 +76,7 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class ImportedTurn:
-    """A message, whether it is trained on (None if the file does not say), and the calls of tools in it: name and
+    """A message, whether it is trained on (None if the file does not state it), and the calls of tools in it: name and
     arguments."""
 
     message: Message
@@ -144,11 +144,11 @@ def parse_entry(
 
     Args:
         opened: Whether the first turn of the agent in a conversation is an acknowledgement, which is context if the
-            file does not say.
+            file does not state it.
         notes: Counts what of entries is not read.
 
     Returns:
-        What it holds, or why it is left out: it is an example of what not to say.
+        What it holds, or why it is left out: it is an example of what to avoid.
 
     Raises:
         ValueError: It has none of the forms, or a key that is not known.
@@ -312,7 +312,7 @@ def _turn(said: Any, notes: Counter[str]) -> ImportedTurn:
     role = _ROLES[speaker]
     marks = {_flag(turn[key], key) is learnt for key, learnt in _MARKS.items() if key in turn}
     if len(marks) > 1:
-        raise ValueError("its marks say that it is trained on, and that it is not")
+        raise ValueError("its marks mean that it is trained on, and that it is not")
     if marks == {True} and role != "assistant":
         notes["marks of turns of others as trained on"] += 1
     calls = tuple(map(_call, calling if isinstance(calling, list) else [calling]))

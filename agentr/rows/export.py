@@ -58,7 +58,7 @@ FORMATS: dict[str, tuple[type, ...]] = {
 #: Formats that have a form for one trained turn.
 PER_TURN = ("messages", "llamafactory")
 
-#: Gives the tree that a row was made from; None if the row does not say.
+#: Gives the tree that a row was made from; None if the row does not name it.
 FindTree = Callable[[Provenance], Tree | None]
 
 #: agentr's roles as ShareGPT names them.
@@ -66,10 +66,11 @@ SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system", "tool": "ob
 
 _RESPELLED = "are spelled in other tokens by the tokenizer than by the policy"
 _PARTIAL = (
-    "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not say"
+    "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not "
+    "show"
 )
 _REASONED = (
-    "have targets that begin with reasoning that is context (build.train_on_reasoning=false), which text does not say"
+    "have targets that begin with reasoning that is context (build.train_on_reasoning=false), which text does not show"
 )
 #: What a format does not carry of rows in which a turn of the agent is context.
 _CONTEXT = {
@@ -108,7 +109,7 @@ _TOOLS = {
 }
 _FACTS = "have log-probabilities, returns or other facts of how they were made, for which the format has no place"
 _EMPTY = "have empty turns of the agent, which 'agentr import' leaves out where nothing says that they are learnt"
-_NO_TREE = "do not say which tree they were made from: high_log, low_log and revise_feedback are not there"
+_NO_TREE = "do not name the tree they were made from: high_log, low_log and revise_feedback are not there"
 
 
 def export_rows(

@@ -54,7 +54,7 @@ class Exported:
         return self.written.total()
 
     def lines(self) -> Iterator[str]:
-        """Yields what there is to say, a line each, counts by kind included."""
+        """Yields what was made, a line each, counts by kind included."""
         yield f"{counted(self.entries, self.what)} in {self.path}{_kinds(self.written)}"
         for what, kinds in self.changed.items():
             yield f"{kinds.total()} of them{_kinds(kinds)} {what}"

@@ -198,7 +198,7 @@ def _written(turns: Sequence[ImportedTurn], codec: ChatCodec) -> list[Message]:
     for turn in turns:
         message = turn.message
         if turn.calls and speech is None:
-            raise LeftOut("it calls tools, and does not say which there are")
+            raise LeftOut("it calls tools, and does not list them")
         if len(turn.calls) > 1:
             raise LeftOut("a turn calls several tools")
         if turn.calls and speech is not None:

@@ -21,7 +21,7 @@ class Targets:
 
     Attributes:
         invalid: Turns that the environment did not understand are learnt.
-        said_twice: Turns that say a sentence twice are learnt.
+        said_twice: Turns that repeat a sentence are learnt.
         least_logprob: Least mean log-probability of a token in a turn that is learnt; None learns all. What no policy
             drew has none.
         reasoning: The reasoning of turns that are learnt is learnt.

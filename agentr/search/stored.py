@@ -1,7 +1,7 @@
 """How trees are written to disk: format 2, canonical JSON, compressed. The only place that knows.
 
 The text of a tree depends on the task, the seed and the policy alone: same-seed trees are the same, byte for byte. What
-else there is to say of it (seconds, tokens that came from a cache) is a second text behind the first one.
+else is known of it (seconds, tokens that came from a cache) is a second text behind the first one.
 """
 
 import json
@@ -36,7 +36,7 @@ _IDS = ("token_ids", "bridge_ids", "logprobs")
 #: Fields of a tree that are not in its text: where it is, and what changes from one run to the next.
 _BESIDE = ("stage", "spent")
 
-#: Fields that came later, with what they are without saying anything: they are in the text only if they say something,
+#: Fields that came later, with what they are without information: they are in the text only if they carry information,
 #: so that trees without them keep their text.
 _LATER: dict[str, Any] = {"evolutions": [], "hiding": None}
 _LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0, "reasoning": 0}
@@ -155,7 +155,7 @@ def split_counts(counts: Mapping[str, int]) -> tuple[Cost, dict[str, int]]:
 
 
 def _said(data: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns data without the fields that came later and say nothing."""
+    """Returns data without the fields that came later and teach nothing."""
     return {key: value for key, value in data.items() if key not in later or value != later[key]}
 
 

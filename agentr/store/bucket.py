@@ -55,7 +55,7 @@ _FILES, _PARTS = 4, 4
 _CLIENT: Any = {"timeout": timedelta(seconds=120), "connect_timeout": timedelta(seconds=10), "allow_http": True}
 _RETRY: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
-#: How S3 and Google say that the bucket is what was not found, and not the object.
+#: How S3 and Google answer that the bucket is what was not found, and not the object.
 _NO_BUCKET = r"NoSuchBucket|bucket does not exist"
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS,"
 #: What an error comes down to, by what it says, and what to do about it. The first one that fits holds.
@@ -110,7 +110,7 @@ class Torn(Exception):
     """A file here is not what it should be, or not any more. No object was made of it."""
 
 
-#: What tells a state of an object from its other states: its tag, and its version where the store keeps versions.
+#: What distinguishes the states of an object: its tag, and its version where the store keeps versions.
 Version = dict[str, str]
 
 

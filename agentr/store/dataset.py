@@ -85,7 +85,7 @@ DATASET_TYPES: dict[str, DatasetType] = {
     ),
 }
 
-#: Columns that say what a row or a dropped candidate was made from: the fields of `Provenance`.
+#: Columns that name what a row or a dropped candidate was made from: the fields of `Provenance`.
 PROVENANCE: dict[str, str] = {
     "stage": "string",
     "tree": "string",

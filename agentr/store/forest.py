@@ -2,7 +2,7 @@
 
 While a stage runs, each finished tree is a file (``agentr.store.growing``). When the stage is over, the trees are
 sealed: sorted by key into Parquet files of small row groups (``trees/``), with a table beside them that says in a row
-what there is to say of a tree (``summary.parquet``), so that listing and sorting needs no tree. Neither sealing nor
+the summary of a tree (``summary.parquet``), so that listing and sorting needs no tree. Neither sealing nor
 reading holds more than a few trees.
 """
 
@@ -242,7 +242,7 @@ class Forest:
         return self._tree(key, row["tree"], row["spent"]) if row is not None else None
 
     def summary(self, columns: list[str] | None = None) -> pa.Table:
-        """Returns what there is to say of each tree, a row each in the order of keys; ``agentr.store.tree_table`` has
+        """Returns the summary of each tree, a row each in the order of keys; ``agentr.store.tree_table`` has
         the columns.
 
         Args:

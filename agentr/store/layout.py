@@ -29,7 +29,7 @@ JUDGED = "judged"
 PROBE = "probe"
 ROLLOUTS = "rollouts"
 
-#: Files of a stage of rollouts: what there is to say of each step, which step did best in validation, and how tasks
+#: Files of a stage of rollouts: the summary of each step, which step did best in validation, and how tasks
 #: were chosen.
 STEPS = "steps.jsonl"
 BEST_STEP = "best.json"
@@ -218,7 +218,7 @@ class Layout:
 
     @property
     def tracking(self) -> Path:
-        """What experiment trackers were told, and what they keep on disk (``agentr.track``)."""
+        """What was logged to experiment trackers, and what they keep on disk (``agentr.track``)."""
         return self.root / "tracking"
 
     @property

@@ -140,7 +140,7 @@ class Lease:
             return
         if not self._file(self._epoch).exists():
             self._lost()
-        # by its own clock, others may think it dead: look again, and say so
+        # by its own clock, others may think it dead: look again, and report it
         if _now() - self._renewed > self.lease_s / 2:
             with self._lock:
                 if self._newest() != self._epoch:

@@ -205,7 +205,7 @@ class Backlog:
         return self._known
 
     def state(self, record: StageRecord) -> Any:
-        """Returns what tells the present state of a stage from others; None if there is nothing to mirror."""
+        """Returns what distinguishes the present state of a stage from others; None if there is nothing to mirror."""
         if record.sealed:
             return record
         folder = self._store.root / record.name
@@ -249,7 +249,7 @@ class Mirror:
         identity: Of the run.
         url: Its address.
         notify: Called with what a person should know.
-        failing: Is told why nothing is mirrored, and nothing once it is again.
+        failing: Called with why nothing is mirrored, and with nothing once it is again.
         complete: Says whether a checkpoint of a training is whole.
         allow_change: Mirror a run whose configuration was changed since.
         poll_s: Seconds between two looks at the run directory.

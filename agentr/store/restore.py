@@ -89,7 +89,7 @@ def _holds_run(root: Path) -> bool:
 def _require_same(manifest: Manifest, identity: Identity, bucket: Bucket, allow_change: bool) -> None:
     changes = manifest.changes(identity)
     if changes and not allow_change:
-        hint = "Choose another run.mirror, put the values back, or say 'agentr run' with --allow-config-change."
+        hint = "Choose another run.mirror, put the values back, or start 'agentr run' with --allow-config-change."
         raise RunError(f"{bucket.url} is the mirror of a run with another configuration: {changes}", hint=hint)
 
 
@@ -171,7 +171,7 @@ class _Restoring:
 
 
 def _wait(work: Coroutine[Any, Any, T], notify: Callable[[], None] = lambda: None) -> T:
-    """Waits for something, and tells of its progress meanwhile."""
+    """Waits for something, and shows its progress meanwhile."""
 
     async def wait() -> T:
         task = asyncio.create_task(work)

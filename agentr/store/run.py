@@ -31,7 +31,7 @@ class RunStore:
         lease_s: After how many seconds of silence another process may take the run.
 
     Attributes:
-        told: Is told each event, its kind and what it is about, before it is written.
+        on_event: Called with each event, its kind and what it is about, before it is written.
         stages: Runs stages.
     """
 

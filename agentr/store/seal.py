@@ -249,7 +249,7 @@ def verify(root: Path, record: StageRecord) -> Iterator[Damage]:
             yield Damage(
                 path=path,
                 stage=record.name,
-                problem="is missing: say where it is now ('agentr resume' and 'agentr doctor' take --model)",
+                problem="is missing: name its new place ('agentr resume' and 'agentr doctor' take --model)",
             )
         elif hash_folder(Path(path)) != outside:
             yield Damage(path=path, stage=record.name, problem="holds another model than when the run was started")

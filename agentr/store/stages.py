@@ -210,7 +210,7 @@ class Stages:
         """Notes that a stage was not finished, if that can still be noted: the disk may be full, the directory gone."""
         spent = running.seconds + time.time() - running.started
         # by whichever signal
-        why = f"{type(error).__name__}: {error}"[:2000] if isinstance(error, Exception) else "told to end"
+        why = f"{type(error).__name__}: {error}"[:2000] if isinstance(error, Exception) else "asked to end"
         with logs.about(stage=running.name, **_place(running.name)):
             logs.messages.error("stopped: %s", error, exc_info=error)
         try:

@@ -1,4 +1,4 @@
-"""What there is to say of a tree in one row: the columns of ``summary.parquet`` beside the trees of a stage."""
+"""The summary of a tree in one row: the columns of ``summary.parquet`` beside the trees of a stage."""
 
 import json
 from dataclasses import asdict, fields

@@ -33,7 +33,7 @@ VARIABLE = "AGENTR_TRUST"
 
 _trusting = ContextVar("trusting", default=False)
 
-#: Kinds of what is named, each told by the key or by the value.
+#: Kinds of what is named, each known by the key or by the value.
 _KINDS = {
     "variable": (r".*_env", r".+"),
     "program": (r"env\.python", r".+"),
@@ -58,16 +58,16 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for key, value in flatten(config):
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and text and text not in ours:
-                told = (
+                named = (
                     (kind, re.fullmatch(keys, key) and re.fullmatch(values, text))
                     for kind, (keys, values) in _KINDS.items()
                 )
-                yield from ((kind, key, text) for kind, fits in told if fits)
+                yield from ((kind, key, text) for kind, fits in named if fits)
 
 
 @contextmanager
 def trusting(really: bool = True) -> Iterator[None]:
-    """Lets runs be gone on with that were not started here while the block runs: the user has said so."""
+    """Lets runs be gone on with that were not started here while the block runs: the user trusts them."""
     before = _trusting.set(really)
     try:
         yield
@@ -104,7 +104,7 @@ def needs_trust(file: Path) -> None:
         )
         if not confirmed("Go on with it?"):
             raise Untrusted(
-                f"{root} is not trusted", hint=f"If all of that is right, say --trust; or {VARIABLE}=1 for a job."
+                f"{root} is not trusted", hint=f"If all of that is right, give --trust; or {VARIABLE}=1 for a job."
             )
     remember(root, config)
 

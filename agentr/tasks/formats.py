@@ -1,7 +1,8 @@
 """Action formats: how an action stands in the agent's turn, and how it is read from there.
 
-Each format is one object with ``parse`` and ``compose``. What cannot be read is data, not an error: the agent is told
-so, and it is counted. The text that a format returns is only ever sent to an environment server as a JSON string.
+Each format is one object with ``parse`` and ``compose``. What cannot be read is data, not an error: the agent sees
+the error, and it is counted. The text that a format returns is only ever sent to an environment server as a JSON
+string.
 """
 
 import re

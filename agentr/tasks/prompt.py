@@ -1,4 +1,4 @@
-"""The opening of an episode: what the agent is told before its first turn."""
+"""The opening of an episode: what the agent reads before its first turn."""
 
 from agentr.config.turns import PromptConfig
 from agentr.errors import ConfigError

@@ -25,7 +25,7 @@ class ToolDialect:
     """How a call is written: ``opens``, JSON, ``closes``.
 
     Attributes:
-        opens: What stands before the JSON; empty if a call is told by its JSON alone.
+        opens: What stands before the JSON; empty if its JSON alone makes a call.
         closes: What stands after it.
         arguments: The key of the arguments.
         identifier: The id of every call; not empty where the JSON is a list of calls with ids.

@@ -1,4 +1,4 @@
-"""The tools of an environment: what a chat template is told of them, and how a call becomes an action and an action a
+"""The tools of an environment: what a chat template is given of them, and how a call becomes an action and an action a
 call."""
 
 import json

@@ -1,4 +1,4 @@
-"""The process that tells one tracker of a run: ``python -m agentr.track.feed NAME RUN``, started and ended by the run's
+"""The process that logs a run to one tracker: ``python -m agentr.track.feed NAME RUN``, started and ended by the run's
 driver.
 
 A process of its own, because the trackers' libraries print, hang when the network does, and want to be waited for at
@@ -26,24 +26,24 @@ from agentr.track.tracker import About, Tracker, tracker
 END = "end"
 #: Seconds between two looks for new points.
 POLL_S = 1.0
-#: Points after which it is noted how many were told.
+#: Points after which it is noted how many were logged.
 NOTE_EVERY = 100
 
 
 class Feed:
     """Tells one tracker the points of a run, each once.
-    ``tracking/<tracker>.json`` says under which id, and how many were told."""
+    ``tracking/<tracker>.json`` says under which id, and how many were logged."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.run = Run(root)
         self.note = self.run.layout.tracking / f"{name}.json"
         kept = {}
-        with suppress(DataError):  # nothing was told yet
+        with suppress(DataError):  # nothing was logged yet
             kept = read_json(self.note)
         # The first event of a run is like no other's, and it is in its mirror: so a run that is restored goes on as
         # itself.
         self.id = kept.get("id") or hash_of(self.run.events()[0])[:16]
-        self.told = int(kept.get("told", 0))
+        self.logged = int(kept.get("logged", 0))
         self.points = Points(self.run.layout, name)
 
     def about(self) -> About:
@@ -52,29 +52,29 @@ class Feed:
         }
         return About(self.id, self.run.name, config, self.run.layout.tracking)
 
-    def work(self, told: Tracker, ending: threading.Event) -> None:
-        """Tells what there is and what comes, until ``ending`` is set."""
+    def work(self, tracker: Tracker, ending: threading.Event) -> None:
+        """Logs what there is and what comes, until ``ending`` is set."""
         self.points.collect()  # a tracker that goes on is asked what it has of what there is
-        told.start(self.about())
-        self.told = told.held(self.points.all, min(self.told, len(self.points.all)))
+        tracker.start(self.about())
+        self.logged = tracker.held(self.points.all, min(self.logged, len(self.points.all)))
         self._keep()
         last = False
         while not last:
             last = ending.wait(POLL_S)
             self.points.collect()
-            for point in self.points.all[self.told :]:
-                told.log(point)
-                self.told = point.number
-                if self.told % NOTE_EVERY == 0 or self.told == len(self.points.all):
+            for point in self.points.all[self.logged :]:
+                tracker.log(point)
+                self.logged = point.number
+                if self.logged % NOTE_EVERY == 0 or self.logged == len(self.points.all):
                     self._keep()
-        told.finish()
+        tracker.finish()
 
     def _keep(self) -> None:
-        write_json(self.note, {"id": self.id, "told": self.told})
+        write_json(self.note, {"id": self.id, "logged": self.logged})
 
 
 def _listen(ending: threading.Event) -> None:
-    """Waits for the driver's word. Without a driver nothing more is told: another one may be under way."""
+    """Waits for the driver's word. Without a driver nothing more is logged: another one may be under way."""
     word = sys.stdin.readline().strip()
     if word != END:
         os._exit(1)

@@ -1,7 +1,7 @@
-"""What there is to tell of a run, as numbered points: one for each sealed stage, one for each logged line of a curve.
+"""What a run comes to, as numbered points: one for each sealed stage, one for each logged line of a curve.
 
-For each tracker they are kept in the run directory, in the order in which they are told, and never change. So a run
-that was killed and goes on makes the points of one that was not, and a tracker that comes later, or was away, is told
+For each tracker they are kept in the run directory, in the order in which they are logged, and never change. So a run
+that was killed and goes on makes the points of one that was not, and a tracker that comes later, or was away, is given
 all of them.
 """
 
@@ -53,16 +53,16 @@ class Point:
 
 
 class Points:
-    """The points of a run, as one tracker is told them, in ``tracking/<tracker>.jsonl``.
+    """The points of a run, as one tracker is given them, in ``tracking/<tracker>.jsonl``.
     Its process alone adds to them (`collect`)."""
 
     def __init__(self, layout: Layout, tracker: str) -> None:
         self.layout = layout
         self.path = layout.tracking / f"{tracker}.jsonl"
         self.all: list[Point] = []
-        #: Of each sealed stage that was told: its contents, in order.
+        #: Of each sealed stage that was logged: its contents, in order.
         self._sealed: dict[str, list[str]] = {}
-        #: The last line told of each source, by what it was made as.
+        #: The last line logged of each source, by what it was made as.
         self._lines: dict[tuple[str, str], int] = {}
         #: The step at which each source began, and the last step of each axis.
         self._begins: dict[str, int] = {}
@@ -115,13 +115,13 @@ class Points:
         if place is None:
             return
         stage, arm = place
-        told = self._sealed.get(record.name, [])
-        if record.sealed and told and told[-1] == record.content:
+        logged = self._sealed.get(record.name, [])
+        if record.sealed and logged and logged[-1] == record.content:
             return
         # it is being made anew: whether it comes to something else is seen when it is sealed
-        if told and not record.sealed:
+        if logged and not record.sealed:
             return
-        again = record.content if told else ""
+        again = record.content if logged else ""
         for job, file in _curves(self.layout.root / record.name, stage):
             yield from self._lines_of(job.relative_to(self.layout.root).as_posix(), file, f"{stage}/{arm}", again)
         if record.sealed:

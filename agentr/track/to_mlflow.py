@@ -35,8 +35,8 @@ class MLflow:
             self._client.log_batch(self._run, params=new[first : first + _PARAMS])
         self._partly: tuple[int, set[str]] = (0, set())
 
-    def held(self, points: Sequence[Point], told: int) -> int:
-        for point in points[told:]:
+    def held(self, points: Sequence[Point], logged: int) -> int:
+        for point in points[logged:]:
             there = {name for name, number in point.numbers.items() if self._has(name, point.step, number)}
             if len(there) < len(point.numbers):
                 self._partly = point.number, there

@@ -25,7 +25,7 @@ class TensorBoard:
             self._writer.add_event(Event(summary=text_pb("config", table)))
             self._writer.flush()
 
-    def held(self, points: Sequence[Point], told: int) -> int:
+    def held(self, points: Sequence[Point], logged: int) -> int:
         """Each point is one event, so that a killed process leaves it whole or not at all."""
         events = (event for path in self._before for event in EventFileLoader(path).Load())
         return sum(any(value.tag != "config" for value in event.summary.value) for event in events)

@@ -24,11 +24,11 @@ class Trackio:
             auto_log_cpu=False,
         )
 
-    def held(self, points: Sequence[Point], told: int) -> int:
+    def held(self, points: Sequence[Point], logged: int) -> int:
         """Each point is a row; what was logged last may be lost with a process.
         How many rows a server has is not asked."""
         if os.environ.get("TRACKIO_SPACE_ID") or os.environ.get("TRACKIO_SERVER_URL"):
-            return told
+            return logged
         from trackio.sqlite_storage import SQLiteStorage  # type: ignore[import-not-found]
 
         return len(SQLiteStorage.get_logs(self._project, self._name))

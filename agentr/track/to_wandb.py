@@ -29,7 +29,7 @@ class WeightsAndBiases:
         )
         self._axes: set[str] = set()
 
-    def held(self, points: Sequence[Point], told: int) -> int:
+    def held(self, points: Sequence[Point], logged: int) -> int:
         """A point's number is its step for W&B, which takes them in ascending order.
         What was logged last may be lost with a process."""
         if not self._run.offline:

@@ -26,7 +26,7 @@ PROJECT = "agentr"
 
 @dataclass(frozen=True)
 class About:
-    """The run that a tracker is told of.
+    """The run that is logged.
 
     Attributes:
         id: The same through all restarts of the run, and no other run's.
@@ -42,22 +42,22 @@ class About:
 
 class Tracker(Protocol):
     """Tells one tracker, in a process of its own.
-    Any exception means that it could not be told now; then another process starts."""
+    Any exception means that it could not be logged now; then another process starts."""
 
     def start(self, about: About) -> None:
         """Begins the tracker's run, or goes on with it if there is one of this id."""
 
-    def held(self, points: Sequence[Point], told: int) -> int:
+    def held(self, points: Sequence[Point], logged: int) -> int:
         """Returns how many of the points, from the first on, it holds.
 
         Args:
-            told: How many it was told for certain. A process that was killed may have told more, or less may have been
-                kept.
+            logged: How many were logged for certain. A process that was killed may have logged more, or less may
+                have been kept.
         """
         ...
 
     def log(self, point: Point) -> None:
-        """Tells the next point."""
+        """Logs the next point."""
 
     def finish(self) -> None:
         """Ends the session. The tracker's run may be continued."""

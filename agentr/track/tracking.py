@@ -1,4 +1,4 @@
-"""The driver's side of tracking: keeps a process for each tracker, which tells it what comes in the run directory."""
+"""The driver's side of tracking: keeps a process for each tracker, which logs to it what comes in the run directory."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ class Tracking:
 
 
 class Feeding:
-    """The process that tells one tracker. If it dies, or cannot tell, another one starts after a pause."""
+    """The process that logs to one tracker. If it dies, or cannot log, another one starts after a pause."""
 
     def __init__(self, name: str, layout: Layout, notify: Callable[[str], None]) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class Feeding:
             self._tell_end()
 
     def ended(self, wait_s: float) -> bool:
-        """Waits, ends the process if it takes longer, and returns whether all was told."""
+        """Waits, ends the process if it takes longer, and returns whether all was logged."""
         self._thread.join(wait_s)
         if (process := self._process) is not None and process.poll() is None:
             process.kill()
@@ -97,18 +97,18 @@ class Feeding:
     def _run(self) -> None:
         failures = 0
         while not self._done:
-            problem, told = self._once()
+            problem, logged = self._once()
             if self._done or self._ending.is_set():
                 return
-            failures = 0 if told else failures + 1
+            failures = 0 if logged else failures + 1
             self._notify(
-                f"{self.name} cannot be told: {problem}. The run goes on, and it is told once that is mended. See "
-                f"{self.log}."
+                f"{self.name} cannot be reached: {problem}. The run goes on, and is logged there once that is mended. "
+                f"See {self.log}."
             )
             self._ending.wait(_PAUSES.pause_s(max(0, failures - 1)))
 
     def _once(self) -> tuple[str, bool]:
-        """Runs one process to its end; returns what it said was wrong, and whether it told something before."""
+        """Runs one process to its end; returns what was wrong, and whether it logged something before."""
         note = self.layout.tracking / f"{self.name}.json"
         before = _stamp(note)
         try:

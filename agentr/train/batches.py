@@ -1,7 +1,7 @@
 """The micro-batches of a step of rollouts: which rows go together, and as which tensors.
 
 All workers cut a step in the same way and each takes its own part. Rows of a group stay together, so that what they
-share is computed once. Rows that say nothing (every advantage is 0) count where the loss takes means, but do not go
+share is computed once. Rows without information (every advantage is 0) count where the loss takes means, but do not go
 through the model, unless something besides advantages is trained on.
 """
 
@@ -41,7 +41,7 @@ class Cut:
 def cut(rows: Sequence[Rollout], how: Cut, rank: int, seed: int) -> list[list[list[int]]]:
     """Returns one worker's rows: for each optimiser step its micro-batches, for each of them the numbers of its rows.
 
-    Groups are drawn in a seeded order, those that say something apart from those that do not, so that micro-batches
+    Groups are drawn in a seeded order, those with information apart from those without, so that micro-batches
     take equally long.
 
     Raises:
@@ -100,7 +100,7 @@ def micro_batch(rows: Sequence[Rollout], size: int, pad: int, *, everything: boo
 
     Args:
         size: Rows of a micro-batch; missing ones are empty.
-        everything: Whether rows that say nothing go through the model, too.
+        everything: Whether rows without information go through the model, too.
         share: Whether what rows have in common goes through it once.
     """
     targets = [[t for t in range(1, len(row.input_ids)) if row.loss_mask[t]] for row in rows]

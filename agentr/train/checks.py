@@ -46,8 +46,8 @@ def check_training(training: AwaitedTraining, places: Places) -> Iterator[Cause]
         for rank in range(job.trainer.workers):
             if rank not in said:
                 evidence = (
-                    f"{training.said}; it does not even say where it is, while the others do: it was stopped, or its "
-                    "node is cut off"
+                    f"{training.said}; it does not even report where it is, while the others do: it was stopped, or "
+                    "its node is cut off"
                 )
                 yield Cause(CauseKind.rank_stuck, f"rank {rank} does not step", evidence, hint)
         return

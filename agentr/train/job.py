@@ -143,7 +143,7 @@ class TrainJob:
 
     @property
     def precision(self) -> Path:
-        """In what the first attempt computes, if the configuration does not say; the optimiser's state cannot be
+        """In what the first attempt computes, if the configuration does not set it; the optimiser's state cannot be
         continued in the other."""
         return self.work / "precision.json"
 

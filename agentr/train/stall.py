@@ -22,8 +22,8 @@ _DEPTH = 8
 
 class _Watch:
     """A thread beside the training, which writes down the stack of the thread that trains.
-    Library code that hangs lets it run, unless it holds the interpreter's lock; then only the end of the process after
-    ``stall_s`` tells.
+    Library code that hangs lets it run, unless it holds the interpreter's lock; then only the process ends, after
+    ``stall_s``.
 
     Attributes:
         written: What was written of the step in progress.

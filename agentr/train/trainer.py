@@ -201,7 +201,7 @@ class PlannedTrainer(JobTrainer):
         expected = int(self.plan.targets_S[self.state.global_step])
         if int(num_items_in_batch) != expected:
             raise RunError(
-                f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks say "
+                f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks have "
                 f"{expected}"
             )
         return super().training_step(model, inputs, num_items_in_batch)

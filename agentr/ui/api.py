@@ -266,7 +266,7 @@ TreeView = TypedDict(
         "outcomes": list[str],
         "verdicts": list[str],
         "nodes": Nodes,
-        "searched": bool,  # whether returns were backed up, so that ``visits`` and ``value`` say something
+        "searched": bool,  # whether returns were backed up, so that ``visits`` and ``value`` carry information
         "exploration": float | None,  # the constant of the UCT score; None where the strategy has none
         "revisions": list[Revision],
         "uses": list[RowUse],

@@ -101,7 +101,7 @@ class Library:
 
 
 def is_run(path: Path) -> bool:
-    # Stages have a manifest, too: without a configuration a run is told by its stages' folders.
+    # Stages have a manifest, too: without a configuration a run is known by its stages' folders.
     return Layout(path).config.is_file() or (Layout(path).manifest.is_file() and (path / MODEL).is_dir())
 
 

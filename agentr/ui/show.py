@@ -188,7 +188,7 @@ def size_of(answer: Any) -> int:
 
 
 def _escaped(answer: Any) -> str:
-    """An answer in a script element, which "<" could end, or open a comment in it: JSON may say it otherwise."""
+    """An answer in a script element, which "<" could end, or open a comment in it: JSON may write it otherwise."""
     return as_json(answer).replace("<", "\\u003c")
 
 

@@ -129,7 +129,7 @@ def test_what_cannot_be_read_ends_nothing(ray_told: dict[str, Told], caplog: pyt
         assert time.monotonic() < deadline
         time.sleep(0.01)
     pushing.close()
-    assert caplog.text.count("cannot be told") == 1
+    assert caplog.text.count("cannot be sent") == 1
 
 
 def test_the_lag_of_a_blocked_loop_is_seen_while_it_is_blocked() -> None:

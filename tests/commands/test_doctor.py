@@ -336,7 +336,7 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     assert [(entry.path, entry.what) for entry in found] == [
         (f"rounds/0{n}/train/model/model.safetensors", "weights") for n in (1, 3)
     ]
-    with pytest.raises(ConfigError, match="'best of' does not say which checkpoints are kept"):
+    with pytest.raises(ConfigError, match="'best of' does not name the checkpoints that are kept"):
         list(prunable(run, "best of"))
     prune(root, found)
     assert list(examine(root)) == [] and list(prunable(run, "best")) == []
@@ -363,7 +363,7 @@ def test_a_model_outside_is_found_again_by_its_hash(tmp_path: Path) -> None:
     assert list(examine(tmp_path / "run")) == []
     model.rename(tmp_path / "moved")
     (finding,) = examine(tmp_path / "run")
-    assert "say where it is now ('agentr resume'" in finding.problems[0] and finding.remedy is Remedy.NONE
+    assert "name its new place ('agentr resume'" in finding.problems[0] and finding.remedy is Remedy.NONE
     (tmp_path / "another").mkdir()
     (tmp_path / "another/config.json").write_text("{ }")
     with pytest.raises(ConfigError, match="is not the model that"):

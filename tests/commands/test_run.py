@@ -66,7 +66,7 @@ def test_a_signal_ends_a_run_and_the_second_one_at_once(
     events = read_lines(root / "events.jsonl")
     assert [event["event"] for event in events][-2:] == ["stage_started", "stage_stopped"] and events[-1][
         "error"
-    ] == "told to end"
+    ] == "asked to end"
     assert RunStore(root).owner() == ""
     if not twice:
         assert f"stopped; what is finished is kept. Go on with: agentr resume {root}" in told

@@ -184,7 +184,7 @@ def test_an_engine_that_is_stuck(ray_session: None) -> None:
             one(
                 check_engines(engines, PLACES),
                 CauseKind.engine_stuck,
-                r"does not say how it is within 10 s\)\. policy\.timeout_s",
+                r"does not answer how it is within 10 s\)\. policy\.timeout_s",
             )
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -452,7 +452,7 @@ def test_a_rank_that_does_not_step_is_named_with_its_stack(ray_session: None, tm
             rf"the last step was 7 of 4000; process {pids[0]} on \S+, for \d+ s in .*\w+ \(\w+\.py:\d+\) < ",
             waits.evidence,
         )
-        assert "it does not even say where it is, while the others do" in stopped.evidence
+        assert "it does not even report where it is, while the others do" in stopped.evidence
         assert "trainer.max_failures" in waits.setting and "worker.log" in waits.setting
 
     try:

@@ -77,7 +77,7 @@ def test_a_mark_that_is_neither_is_refused(tmp_path: Path, key: str, value: Any)
 
 
 def test_marks_that_contradict_each_other_are_refused_and_nulls_say_nothing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="turn 2: its marks say that it is trained on, and that it is not"):
+    with pytest.raises(DataError, match="turn 2: its marks mean that it is trained on, and that it is not"):
         imported(tmp_path / "f.json", [{"messages": [human("a"), gpt("b", loss=True, masked=True)]}])
     (row,), _ = imported(
         tmp_path / "f.json", [{"messages": [human("a"), gpt("b", **dict.fromkeys(_MARKS), tool_calls=None)]}]
@@ -220,7 +220,7 @@ def test_speakers_of_calls_and_observations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ({"messages": [human("Go."), CALLS[0]]}, "it calls tools, and does not say which there are"),
+        ({"messages": [human("Go."), CALLS[0]]}, "it calls tools, and does not list them"),
         (
             {
                 "messages": [human("Go."), gpt("", tool_calls=[{"function": {"name": "look", "arguments": {}}}] * 2)],

@@ -98,7 +98,7 @@ def test_a_model_outside_the_run_is_known_by_what_it_holds_and_not_by_its_name(f
     assert damage(folder, record) == {}
     moved = model.rename(tmp_path / "elsewhere")
     assert damage(folder, record) == {
-        str(model): "is missing: say where it is now ('agentr resume' and 'agentr doctor' take --model)"
+        str(model): "is missing: name its new place ('agentr resume' and 'agentr doctor' take --model)"
     }
     assert hash_folder(moved) == record.summary["folder_hash"]
     record.summary["path"] = str(moved)

@@ -135,7 +135,7 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 
 def told(root: Path, name: str) -> int:
     note = Layout(root).tracking / f"{name}.json"
-    return read_json(note)["told"] if note.exists() else 0
+    return read_json(note)["logged"] if note.exists() else 0
 
 
 def points_of(root: Path, name: str) -> list[Point]:
@@ -208,7 +208,7 @@ def test_what_was_told_and_not_noted_is_not_told_again(runs: tuple[Path, Path], 
     there = list(filter(installed, TRACKERS))
     for name in there:
         note = Layout(root).tracking / f"{name}.json"
-        note.write_text(json.dumps({**read_json(note), "told": 5}))
+        note.write_text(json.dumps({**read_json(note), "logged": 5}))
     finish(start(root, 0.0, *there))
     for name in there:
         assert held(root, name) == expected(root, name), name
@@ -246,8 +246,8 @@ def test_a_tracker_that_cannot_be_told_is_said_once_and_is_told_later(
     (Layout(root).tracking / name).write_text("in the way")
     driver.run(root, 0.05, [name])  # long enough for several attempts
     shown = capfd.readouterr().out
-    assert shown.count("tensorboard cannot be told: FileExistsError") == 1 and "The run goes on" in shown, shown
-    assert "not told everything yet: tensorboard" in shown
+    assert shown.count("tensorboard cannot be reached: FileExistsError") == 1 and "The run goes on" in shown, shown
+    assert "not everything is logged yet: tensorboard" in shown
     (Layout(root).tracking / name).unlink()
     driver.run(root, 0.0, [name])
     assert held(root, name) == expected(root, name)
@@ -264,7 +264,7 @@ def test_a_key_that_is_none_stops_nothing(
     root = tmp_path / "run"
     driver.run(root, 0.05, ["wandb"])
     shown = capfd.readouterr().out
-    assert "wandb" in shown and "not told everything yet: wandb" in shown and "sesame" not in shown
+    assert "wandb" in shown and "not everything is logged yet: wandb" in shown and "sesame" not in shown
     assert not [path for path in root.rglob("*") if path.is_file() and b"sesame" in path.read_bytes()]
     assert json.loads(Layout(root).manifest.read_text())["stages"]
 

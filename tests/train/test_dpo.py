@@ -334,7 +334,7 @@ def test_masks_that_are_not_the_datasets_stop_the_training(
         return {**batch, "completion_mask": batch["attention_mask"]}
 
     monkeypatch.setattr(PairCollator, "__call__", trained_on_observations)
-    with pytest.raises(RunError, match=r"step 0 would train on \d+ tokens, its loss masks say"):
+    with pytest.raises(RunError, match=r"step 0 would train on \d+ tokens, its loss masks have"):
         run(make_job(pairs, start, tmp_path))
 
 

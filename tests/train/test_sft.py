@@ -165,7 +165,7 @@ def test_a_mask_that_is_not_the_datasets_stops_the_training(
 
     original = sft.as_dataset
     monkeypatch.setattr(sft, "as_dataset", lambda plan: original(plan).map(lambda row: {"labels": row["input_ids"]}))
-    with pytest.raises(RunError, match=r"step 0 would train on \d+ tokens, its loss masks say"):
+    with pytest.raises(RunError, match=r"step 0 would train on \d+ tokens, its loss masks have"):
         run(make_job(dataset, start, tmp_path))
 
 

@@ -24,7 +24,7 @@ Table = Sequence[Sequence[float]]
 
 @contextmanager
 def _alone() -> Iterator[Path]:
-    """A folder, and a process that trains by itself and tells nothing; whoever trains next finds it as it was."""
+    """A folder, and a process that trains by itself and prints nothing; whoever trains next finds it as it was."""
     before = dict(os.environ)
     os.environ.update(
         HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", ACCELERATE_USE_DEEPSPEED="false"

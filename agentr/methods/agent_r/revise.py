@@ -51,7 +51,7 @@ class ReviseConfig(JudgeConfig, PairingConfig):
             "I need to change my plan.",
         ]
     )
-    """Openings of a reflection, of which one is drawn. A very small model needs one that it can learn to say."""
+    """Openings of a reflection, of which one is drawn. A very small model needs one that it can learn to write."""
     reflection_for: ReflectionFor = ReflectionFor.transition
     """Whether one is drawn for each transition, or for each pair."""
     continue_with_policy: bool = True

@@ -119,7 +119,7 @@ def contrasts(tree: Tree, found: list[TurnValue | None]) -> list[float]:
 
 
 def sibling_pairs(tree: Tree, rule: SiblingRule) -> list[SiblingPair]:
-    """Returns the pairs of a tree, largest gap first. Caps are not applied: they say how many of these are used.
+    """Returns the pairs of a tree, largest gap first. Caps are not applied: they limit how many of these are used.
 
     Two siblings are a pair if their values differ by at least ``min_gap``, if each has min(floor(2 ^ turns left),
     ``max_visits``) visits, and if their texts differ by more than white space at the ends.

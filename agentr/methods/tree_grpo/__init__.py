@@ -42,7 +42,7 @@ class TreeGRPOConfig(BranchingConfig):
     select: Select = Select.random
     """Where branches begin."""
     advantages: AdvantageConfig = field(default_factory=lambda: AdvantageConfig(turn=1.0))
-    """What rewards are compared with; branches of a turn tell what came of it, so turns are compared, too."""
+    """What rewards are compared with; branches of a turn show what came of it, so turns are compared, too."""
 
     @property
     def trees(self) -> int:

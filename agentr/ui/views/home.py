@@ -30,7 +30,7 @@ def home(library: Library) -> dict[str, Any]:
 
 
 def card(name: str, path: Path) -> dict[str, Any]:
-    """Returns what there is to say of a run in a line."""
+    """Returns the summary of a run in a line."""
     empty: dict[str, Any] = {
         "id": name,
         "name": path.name,
@@ -108,7 +108,7 @@ def success(stage: Stage) -> dict[str, Any]:
 
 
 def comparison_card(name: str, path: Path) -> dict[str, Any]:
-    """Returns what there is to say of a comparison in a line."""
+    """Returns the summary of a comparison in a line."""
     empty = {
         "id": name,
         "name": path.name,

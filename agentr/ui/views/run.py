@@ -30,7 +30,7 @@ _KINDS: tuple[tuple[type[Stage], str], ...] = (
     (Training, "training"),
 )
 
-#: Kinds of rows that say most about a method, in order.
+#: Kinds of rows that matter most to a method, in order.
 _TELLING = ("revision", "trajectory", "step", "sibling")
 
 _WAITS = (("policy", "policy_s"), ("environment", "env_s"))

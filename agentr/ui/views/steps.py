@@ -9,7 +9,7 @@ from agentr.read.stage import Rollouts
 
 
 def steps(run: Run, stage: str) -> dict[str, Any]:
-    """Returns what there is to say of each step of online training, rewards by component and validation included.
+    """Returns the summary of each step of online training, rewards by component and validation included.
 
     Raises:
         DataError: There is no such stage, or it has no steps.

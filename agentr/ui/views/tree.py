@@ -80,7 +80,7 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
 
 
 def _policies(run: Run) -> list[dict[str, str]]:
-    """What `agentr search` may be told to search with."""
+    """What `agentr search` may be set to search with."""
     return [{"name": policy.arm, "title": policy.title} for policy in run.policies(base=True)]
 
 
