@@ -20,6 +20,7 @@ from agentr.store.growing import GrowingForest
 from env_servers.protocol import EnvironmentSpec
 from tests.env_servers.support import TOKEN, Counter, counter_server
 from tests.support import tiny_tokenizer
+from tests.tiny import IMITATE
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ def coordinating(environment: Counter, root: Path, work: Callable[[Coordinator],
     tiny_tokenizer().save_pretrained(root / "model")
 
     async def main(url: str) -> T:
-        config = load(None, ["eval.tasks={split: test, where: {size: 3}}", *overrides])
+        config = load(None, [IMITATE, "eval.tasks={split: test, where: {size: 3}}", *overrides])
         coordinator = Coordinator(AgentSettings.of(config), [url], TOKEN, root / "model", {})
         try:
             return await work(coordinator)

@@ -51,10 +51,11 @@ from agentr.train.job import TrainJob
 from agentr.train.launch import train
 from agentr.types import Message, Outcome, Sampling, Task
 from tests.support import tiny_model, tiny_tokenizer
+from tests.tiny import IMITATE
 from tests.train.conftest import random_rows
 from tests.trees import add, child
 
-CONFIG = load(None)
+CONFIG = load(None, [IMITATE])
 PLACES = Places.of(CONFIG)
 
 
@@ -118,8 +119,8 @@ def engine(*arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.cluster
 def test_an_engine_that_cannot_be_placed(ray_session: None) -> None:
-    fixed = Places.of(load(None, ["policy.device=gpu", "trainer.use_gpu=false"]))
-    grows = Places.of(load(None, ["policy.device=gpu", "trainer.use_gpu=false", "cluster.wait_s=60"]))
+    fixed = Places.of(load(None, [IMITATE, "policy.device=gpu", "trainer.use_gpu=false"]))
+    grows = Places.of(load(None, [IMITATE, "policy.device=gpu", "trainer.use_gpu=false", "cluster.wait_s=60"]))
     with engine(num_gpus=1) as engines:
         eventually(
             lambda: one(

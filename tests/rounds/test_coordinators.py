@@ -35,6 +35,7 @@ from agentr.store.forest import Forest
 from agentr.store.working import take_over
 from agentr.types import Message, Task
 from tests.players import SloppyExpert
+from tests.tiny import IMITATE
 
 FIRST, SECOND = "000001.0001", "000001.0002"
 
@@ -79,7 +80,9 @@ class Stage:
         self.tasks = self.coordinators(1).tasks(SEVEN, training=False)
 
     def config(self, number: int, *changes: str) -> Config:
-        return load(None, [f"collect.coordinators={number}", "policy.timeout_s=20", "policy.retries=1", *changes])
+        return load(
+            None, [IMITATE, f"collect.coordinators={number}", "policy.timeout_s=20", "policy.retries=1", *changes]
+        )
 
     def coordinators(self, number: int, *changes: str) -> Any:
         config = self.config(number, *changes)

@@ -18,25 +18,26 @@ from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import promote
-from agentr.rounds.round import Round
 from agentr.rounds.services import Services
 from agentr.rounds.warm_start import scripted_words
 from agentr.rows.imports import demonstrated_turns
 from agentr.search.tree import Tree
 from agentr.store.files import read_lines
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import EVAL, SELECTION, TRAIN, Checkpoint, arm_of
+from agentr.store.layout import EVAL, SELECTION, TRAIN, arm_of
 from agentr.store.rows import Preference, Provenance
 from agentr.store.run import RunStore
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.types import Message, Outcome, Task
+from tests.runs import round_of
+from tests.tiny import IMITATE
 from tests.trees import add, child
 
 
 def experiment(folder: Path, *overrides: str) -> Experiment:
     """An experiment without services."""
     store = RunStore(folder / "run")
-    config = load(None, [*overrides, f"run.dir={folder / 'run'}"])
+    config = load(None, [IMITATE, *overrides, f"run.dir={folder / 'run'}"])
     store.open(Identity.of(config))
     return Experiment(plan_of(config), store, cast(Services, None), Reporter())
 
@@ -130,7 +131,7 @@ def test_the_report_says_on_which_tasks_the_best_round_is_chosen(tmp_path: Path,
 
 def test_the_reported_split_cannot_be_the_one_that_chooses() -> None:
     with pytest.raises(ConfigError, match="would flatter the result"):
-        load(None, ["eval.select=dev"])
+        load(None, [IMITATE, "eval.select=dev"])
 
 
 def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> None:
@@ -143,16 +144,16 @@ def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> No
     assert (run.store.layout.best / "mine").read_text() == "dear"
 
 
-def test_rows_for_another_loss_than_the_recipe_says_are_refused(
+def test_rows_for_another_loss_than_the_method_says_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = experiment(tmp_path, "method.type=sft")
-    method = method_of(run.plan.config.method)
+    round_ = round_of(tmp_path, [IMITATE])
+    method = method_of(round_.config.method)
     pair = Preference((1,), (2,), (1,), (3,), (1,), Provenance("t", (), "trajectory"))
     monkeypatch.setattr(type(method), "rows", lambda *_: iter([pair]))
-    with pytest.raises(RunError, match="sft says that its rows are for the loss imitate, and they are for prefer"):
-        method.build(Round(run, 1, Checkpoint("model", tmp_path)))
-    assert not run.store.sealed("rounds/01/dataset")
+    with pytest.raises(RunError, match="imitate says that its rows are for the loss imitate, and they are for prefer"):
+        method.build(round_)
+    assert not round_.experiment.store.sealed("rounds/01/dataset")
 
 
 def test_a_model_without_a_place_for_tools_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ seeds and steps."""
 import json
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -25,11 +25,12 @@ from agentr.store.layout import MODEL
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary
 from tests.notes import HELD_OUT, STEPS, TRAIN, Notes
+from tests.tiny import IMITATE, PREFER
 from tests.trees import codec
 
 
 def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int) -> tuple[Experiment, Notes]:
-    """Runs two rounds of RFT and the control arm.
+    """Runs two rounds of a method that imitates, and the control arm.
 
     Args:
         solved: Held-out successes of ``r00``, ``r01``, ..., and of ``control``.
@@ -37,7 +38,7 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
     notes = notes or Notes(
         {f"rounds/{arm[1:]}/eval" if arm[0] == "r" else f"{arm}/eval": count for arm, count in solved.items()}
     )
-    plain = ["method.type=rft", "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}"]
+    plain = [IMITATE, "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}"]
     config = load(None, [*plain, *overrides])
     store = RunStore(root)
     store.open(Identity.of(config))
@@ -74,10 +75,6 @@ def test_the_stages_of_a_run_in_their_order_and_who_answers_in_each(tmp_path: Pa
     assert all(job.policy == policy for job, policy in notes.stages.values()), "each tree says whose it is"
 
 
-#: Methods that want two different episodes of a task, which the services that take notes do not play.
-PAIRS = (["method.type=eto"], ["method.type=dense_policy"])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
@@ -85,19 +82,18 @@ PAIRS = (["method.type=eto"], ["method.type=dense_policy"])
         [],
         ["run.control=false", "warm_start.enabled=false"],
         ["run.rounds=0"],
-        ["method.type=eto", "eval.select=train", "env.allow_leaks=true"],
-        ["method.type=agent_r", "eval.recovery=true", "eval.conciseness=true", "eval.judge.who=policy"],
-        ["method.type=dense_policy", "eval.recovery=true"],
+        [PREFER, "eval.select=train", "env.allow_leaks=true"],
+        ["eval.recovery=true", "eval.conciseness=true", "eval.judge.who=policy"],
+        [PREFER, "eval.recovery=true"],
     ],
 )
 def test_the_plan_names_the_stages_that_are_made_in_their_order(tmp_path: Path, overrides: list[str]) -> None:
     """It is what progress counts by."""
-    with nullcontext() if overrides[:1] not in PAIRS else pytest.raises(DataError, match="no row"):
-        whole(tmp_path, *overrides, r00=2, r01=2)
+    whole(tmp_path, *overrides, r00=2, r01=2)
     events = read_lines(tmp_path / "events.jsonl")
     (planned,) = [event["stages"] for event in events if event["event"] == "planned"]
     sealed = [event["stage"] for event in events if event["event"] == "stage_sealed"]
-    assert sealed == (planned if overrides[:1] not in PAIRS else planned[: planned.index("rounds/01/dataset")])
+    assert sealed == planned
 
 
 def test_what_is_trained_on_is_asked_for_as_such(tmp_path: Path) -> None:
@@ -178,7 +174,7 @@ def test_the_control_does_as_many_steps_on_the_demonstrations_alone(tmp_path: Pa
 
 def test_the_control_of_a_method_of_pairs_imitates_as_the_warm_start_does(tmp_path: Path) -> None:
     pairs = [
-        "method.type=eto",
+        PREFER,
         "train=[{steps: 3, learning_rate: 1.0e-7}]",
         "warm_start.train={steps: 5, learning_rate: 2.0e-4}",
     ]

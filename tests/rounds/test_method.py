@@ -8,6 +8,7 @@ from agentr.config.training import TrainConfig
 from agentr.methods import load, method_of
 from agentr.rounds.method import by_round, optimiser_steps
 from tests.runs import dataset, round_of
+from tests.tiny import IMITATE, REINFORCE
 from tests.trees import door
 
 
@@ -32,12 +33,12 @@ def test_optimiser_steps_are_those_of_the_configuration_or_of_the_rows(
     train: TrainConfig, rows: int | None, steps: int | None
 ) -> None:
     assert optimiser_steps(train, rows) == steps
-    assert method_of(load(None, ["method.type=rft"]).method).optimiser_steps(train, rows) == steps
+    assert method_of(load(None, [IMITATE]).method).optimiser_steps(train, rows) == steps
 
 
 def test_the_size_of_a_round_of_online_training() -> None:
     """Three steps of two tasks, replaced by up to five; with Pareto sampling, one look at every task before."""
-    settings = ["method.type=grpo", "method.steps=3", "method.tasks=2", "method.episodes=2"]
+    settings = [REINFORCE, "method.steps=3", "method.tasks=2", "method.episodes=2"]
     batches = "train=[{batch_size: 2, micro_batch_size: 2, grpo: {minibatches: 2, iterations: 2}}]"
     config = load(None, [*settings, batches])
     method = method_of(config.method)
@@ -51,13 +52,13 @@ def test_the_size_of_a_round_of_online_training() -> None:
 
 
 def test_a_method_that_explores_says_its_stages_in_order() -> None:
-    agent_r = method_of(load(None, ["method.type=agent_r"]).method)
-    assert agent_r.describe() == "collect (search), then revise (revise)"
-    assert (agent_r.trees(None), agent_r.trees(7)) == (None, 7)
+    method = method_of(load(None, [IMITATE, "method.copies=true"]).method)
+    assert method.describe() == "collect (search), then copy (copy)"
+    assert (method.trees(None), method.trees(7)) == (None, 7)
 
 
 def test_what_a_dataset_is_made_with_decides_whether_it_is_stale(tmp_path: Path) -> None:
-    round_ = round_of(tmp_path, ["method.type=rft"], collect=[door()])
+    round_ = round_of(tmp_path, [IMITATE], collect=[door()])
     dataset(round_)
     record = round_.experiment.store.record("rounds/01/dataset")
     assert record is not None and {key.partition(".")[0] for key in record.config} == {"method", "build", "seed"}

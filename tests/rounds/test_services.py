@@ -16,6 +16,7 @@ from agentr.rounds.trainings import Trainings
 from agentr.store.run import RunStore
 from agentr.train.checkpoints import seal
 from agentr.train.job import TrainJob
+from tests.tiny import IMITATE, PREFER
 
 
 class FakeRay:
@@ -44,7 +45,7 @@ class FakeServers:
     "changes, killed, up",
     [
         ([], ["coordinator"], True),
-        (["method.type=eto", "method.episodes=2", "run.seed=3"], ["coordinator"], True),
+        ([PREFER, "run.seed=3"], ["coordinator"], True),
         (["policy.threads=2"], ["coordinator", "engine"], True),
         (["model.max_model_len=4096"], ["coordinator", "engine"], True),
         (["env.options.distractors=1"], ["coordinator", "server"], True),
@@ -54,7 +55,7 @@ class FakeServers:
 def test_what_another_experiment_would_start_the_same_runs_on(
     tmp_path: Path, changes: list[str], killed: list[str], up: bool
 ) -> None:
-    plan = plan_of(load(None))
+    plan = plan_of(load(None, [IMITATE]))
     services = Services(plan, tmp_path, Reporter())
     ray = FakeRay()
     collecting = services.collecting
@@ -63,7 +64,7 @@ def test_what_another_experiment_would_start_the_same_runs_on(
     services.cluster._ray, services.engines._actors = ray, {0: "engine"}
     collecting.servers = FakeServers(ray)  # type: ignore[assignment]
     collecting.model, services.engines_early = tmp_path, True
-    after = plan_of(load(None, changes))
+    after = plan_of(load(None, [IMITATE, *changes]))
     services.take_over(after, RunStore(tmp_path))
     assert (ray.killed, ray.up) == (killed, up)
     assert all(
@@ -93,7 +94,7 @@ def test_who_stops_a_training_is_told_what_is_lost(
     reached: int,
     said: str,
 ) -> None:
-    config = load(None)
+    config = load(None, [IMITATE])
     job = TrainJob(
         dataset=tmp_path,
         start=tmp_path,

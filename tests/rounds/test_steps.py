@@ -36,6 +36,7 @@ from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.train.online_job import OnlineJob
 from agentr.types import Cost, Message, Task
 from tests.one_part import OnePart
+from tests.tiny import REINFORCE
 from tests.trees import codec, tree_of
 
 #: Success after a step, as the validation finds it; tasks of which no rollout differs from another.
@@ -132,7 +133,7 @@ class Made(OnePart):
 
 
 def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
-    config = load(None, ["method.type=grpo", "method.tasks=2", "method.episodes=2",
+    config = load(None, [REINFORCE, "method.tasks=2", "method.episodes=2",
                          "train=[{batch_size: 4, micro_batch_size: 4}]",
                          "warm_start.enabled=false", "collect.tasks.limit=5", "run.rounds=1", *overrides])  # fmt: skip
     store = RunStore(root)
