@@ -181,7 +181,7 @@ def shown_in(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in ("Table", "add_column", "say", "echo"):
+            if called in ("Table", "add_column", "message", "_notify", "notify", "echo"):
                 yield " ".join(text for argument in [*node.args, *node.keywords] for text in literal(argument))
 
 

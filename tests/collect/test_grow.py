@@ -13,7 +13,6 @@ import pytest
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.judge import Judge
 from agentr.collect.units import Limits, StageProgress, run_units
 from agentr.config.policy import SamplingConfig
 from agentr.config.schema import TaskSelection
@@ -22,10 +21,6 @@ from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import ContextOverflow, InfraError, PromptRefused, RunError
 from agentr.evaluate.metrics import evaluate
-from agentr.methods.agent_r import Revise
-from agentr.methods.agent_r.revise import ReviseConfig
-from agentr.methods.dense_policy.dense import Dense, DenseConfig
-from agentr.methods.dense_policy.siblings import SiblingRule
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.rewards import RewardConfig, Rewards
 from agentr.rewards.group import group_of
@@ -126,9 +121,8 @@ def test_env_steps_are_one_for_each_new_state(server: EnvServer, tmp_path: Path)
         (UCT(SEARCH), 1),
         (UCT(replace(SEARCH, dedupe=Dedupe.none), leaves=5), 1),
         (Sample(3, max_steps=6), 3),
-        (Dense(DenseConfig(base=3, max_depth=5, window=3, stop_rollouts=9), SiblingRule()), 3),
     ],
-    ids=["uct", "uct for online training", "sample", "dense"],
+    ids=["uct", "uct for online training", "sample"],
 )
 def test_a_killed_tree_continues_from_its_last_expansion(
     server: EnvServer, tmp_path: Path, strategy: Strategy, at_once: int
@@ -214,13 +208,8 @@ def test_a_failing_policy_is_infra_and_no_data(server: EnvServer, tmp_path: Path
 
 @pytest.mark.parametrize(
     "strategy",
-    [
-        UCT(SEARCH),
-        UCT(SEARCH, leaves=5),
-        Sample(3, max_steps=6),
-        Dense(DenseConfig(base=3, max_depth=5, window=3), SiblingRule()),
-    ],
-    ids=["uct", "uct for online training", "sample", "dense"],
+    [UCT(SEARCH), UCT(SEARCH, leaves=5), Sample(3, max_steps=6)],
+    ids=["uct", "uct for online training", "sample"],
 )
 def test_a_refused_prompt_ends_its_episode_and_nothing_else(
     server: EnvServer, tmp_path: Path, strategy: Strategy
@@ -561,39 +550,6 @@ def test_trajectories_of_a_file_are_played(server: EnvServer, tmp_path: Path) ->
     assert len(different) == 1
     assert not played.read(different[0]).successes()
     assert len(played) == len(expert)
-
-
-@pytest.mark.parametrize("judge", Judge)
-def test_revisions_are_executed_and_pay(server: EnvServer, tmp_path: Path, judge: Judge) -> None:
-    async def scenario(env: EnvClient, tasks: list[Task]) -> None:
-        agent = await sloppy_agent(env, tasks)
-        await run_job(job(tmp_path / "trees", tasks), agent, StageProgress())
-        work = Revise(ReviseConfig(judge=judge), alpha=1.0, max_depth=SEARCH.max_depth)
-        await run_job(job(tmp_path / "revised", tasks, work=work, source=tmp_path / "trees"), agent, StageProgress())
-
-    play(server, scenario, limit=12)
-    searched = Forest(tmp_path / "trees")
-    judged = kept = 0
-    for tree in Forest(tmp_path / "revised"):
-        before = searched.read(tree.task.key)
-        assert [n.text for n in tree.nodes[: len(before.nodes)]] == [n.text for n in before.nodes], (
-            "the searched tree stays as it was"
-        )
-        judged += tree.cost.judge_calls
-        assert sum(n.verdict is not None for n in tree.nodes) >= tree.cost.judge_calls, "a step is judged once"
-        for revision in tree.revisions:
-            if revision.end < 0:
-                continue
-            kept += 1
-            path = tree.path(revision.end)
-            assert tree.nodes[revision.end].outcome is Outcome.SUCCESS
-            first = next(n for n in path if n.origin in (Origin.REVISION, Origin.CONTINUATION))
-            assert first.parent == revision.transition
-            assert revision.reflection in first.text
-            assert tree.nodes[revision.transition].depth > tree.nodes[revision.ancestor].depth
-            assert revision.continued == any(n.origin is Origin.CONTINUATION for n in path)
-    assert kept > 0, f"the {judge} judge gave no revision that pays"
-    assert (judged > 0) is (judge is Judge.actor)
 
 
 def test_recovery_starts_from_the_same_bad_beginnings(server: EnvServer, tmp_path: Path) -> None:

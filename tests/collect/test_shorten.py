@@ -1,5 +1,6 @@
 """Conciseness, proved by execution, against the environment itself."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -17,9 +18,20 @@ from agentr.search import Sample, Tree
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.store.forest import Forest
 from agentr.types import Cost, Task
-from tests.collect.test_evolve import STEPS, reward_of
+from env_servers.textcraft import TextCraft
 from tests.collect.test_grow import play
-from tests.players import sloppy_agent
+from tests.players import OPTIONS, sloppy_agent
+
+STEPS = 8
+
+
+def reward_of(task: Task, actions: Sequence[str]) -> float:
+    """What actions earn in the environment itself, from its opening."""
+    game = TextCraft(**OPTIONS)
+    state, seen = game.reset(task.id)
+    for action in actions:
+        seen = game.step(state, action)
+    return seen.reward
 
 
 @pytest.fixture(scope="module")

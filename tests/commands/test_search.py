@@ -337,7 +337,7 @@ def test_what_is_not_there_is_named_with_what_is(stored: Path, tmp_path: Path) -
         "there is no such folder"
         in CliRunner().invoke(app, ["search", "--run", str(tmp_path / "no")]).exception.message
     )  # type: ignore[union-attr]
-    assert "which tree" in refused(stored, tree="").message
+    assert "no tree" in refused(stored, tree="").message
     assert "rounds/01/collect" in refused(stored, tree="nothing").hint
     assert "rounds/01/collect" in refused(stored, "--stage", "rounds/01/colect").hint
     assert "no trees" in refused(stored, "--stage", "rounds/01/train").message

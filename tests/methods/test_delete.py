@@ -1,6 +1,7 @@
 """A method goes with its folder: without it everything else of agentr works as before."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -92,3 +93,32 @@ def test_the_others_work_without_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, json.dumps(others)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.installation
+@pytest.mark.timeout(600)
+def test_what_methods_share_is_tested_without_any(tmp_path: Path) -> None:
+    """More than each alone: with all folders gone, the tests of exploring, training and rounds pass."""
+    hidden = shutil.ignore_patterns("__pycache__", "web", "static", ".*")
+    for name in ("agentr", "configs", "docs", "env_servers", "ray_jobs", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=hidden)
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for method in methods():
+        shutil.rmtree(tmp_path / "agentr/methods" / method)
+    (tmp_path / "tests/rounds/test_copy.py").write_text(
+        f"import agentr.methods\n\n\ndef test_the_copy_is_tested():\n"
+        f"    assert agentr.methods.__file__ == {str(tmp_path / 'agentr/methods/__init__.py')!r}\n"
+        f"    assert not agentr.methods.methods()\n"
+    )
+    fast = ["-m", "not slow and not cluster and not chaos", "-p", "no:cacheprovider", "-q", "-n", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *fast, "tests/rounds", "tests/collect", "tests/train"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
+    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr

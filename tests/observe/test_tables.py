@@ -99,5 +99,5 @@ def test_what_came_of_a_flywheel(tmp_path: Path) -> None:
     assert (
         "agree in 4 on whether" in said
         and "Of 4 right episodes the judge finds 2 good and 2 bad." in said
-        and "its verdicts say little" in said
+        and "its verdicts carry little information" in said
     )

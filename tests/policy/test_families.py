@@ -399,7 +399,7 @@ def test_what_happens_to_reasoning_is_said_with_the_key_that_decides_it() -> Non
         and "computed anew" in left_out
     )
     assert trained == "the reasoning is not trained on (build.train_on_reasoning=false)"
-    assert "in the rounds that say so (build.train_on_reasoning)" in hybrid.remarks(trains=None)[-1]
+    assert "in the rounds that set so (build.train_on_reasoning)" in hybrid.remarks(trains=None)[-1]
     assert none.remarks() == none.remarks(trains=None) == []
     assert none.remarks(keeps=False, trains=False) == [
         "turns.keep_reasoning=false changes nothing: the template knows of no </think>",

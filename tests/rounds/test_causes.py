@@ -248,6 +248,7 @@ def test_an_api_that_refuses(monkeypatch: pytest.MonkeyPatch, status: int, wante
         config = load(
             None,
             [
+                IMITATE,
                 "policy.backend=openai",
                 "policy.openai.model=m",
                 "policy.openai.api_key_env=TEST_API_KEY",

@@ -136,7 +136,7 @@ def test_agent_rs_lines_have_the_originals_keys_and_say_where_a_tree_is_not_know
     assert set(imitated) == {"task_num", "revise_log", "revise"}
     assert [turn["content"] for turn in revised["high_log"] if turn["role"] == "user"][-1] == "It opens."
     made = export_rows(tmp_path / "rows.jsonl", rows, CODEC, "agent_r")
-    assert about(made.changed, "which tree") == {"revision": 1}
+    assert about(made.changed, "do not name the tree") == {"revision": 1}
     assert "1 of them (1 revision) do not name the tree they were made from" in str(made)
 
 

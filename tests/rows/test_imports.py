@@ -455,7 +455,7 @@ def test_what_text_cannot_say_is_counted(tmp_path: Path) -> None:
     # The closing of the turn that was cut off is a token of the tokenizer's turn, and no target: the ids are the same.
     partial = (
         "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does "
-        "not say"
+        "not show"
     )
     assert export_rows(tmp_path / "out.json", rows, CODEC, "eto-sft").changed == {
         said: {"good": 1},

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentr.envs.server import EnvServer
 from agentr.errors import ConfigError
 from agentr.methods import load
 from agentr.methods.dense_policy.dense import Dense, DenseConfig
@@ -20,6 +21,7 @@ from agentr.methods.dense_policy.siblings import SiblingRule, TurnsLeft, sibling
 from agentr.search import Child, Expansion, Tree
 from agentr.search.stored import from_bytes, to_bytes, to_json
 from agentr.types import Outcome
+from tests.collect import test_grow
 from tests.trees import Answer, child, new_tree, retell, run_search
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -351,3 +353,16 @@ def test_finds_pairs_at_the_size_of_the_original() -> None:
     tree = grow(dense(DenseConfig()), new_tree(), lucky(0.2))
     assert len(sibling_pairs(tree, SiblingRule())) >= 50
     assert len(tree.nodes) < 4 * tree.root.visits
+
+
+GROWN = {"base": 3, "max_depth": 5, "window": 3}
+
+
+def test_a_killed_dense_tree_continues_from_its_last_expansion(server: EnvServer, tmp_path: Path) -> None:
+    dense = Dense(DenseConfig(**GROWN, stop_rollouts=9), SiblingRule())
+    test_grow.test_a_killed_tree_continues_from_its_last_expansion(server, tmp_path, dense, 3)
+
+
+def test_a_refused_prompt_ends_its_dense_episode_and_nothing_else(server: EnvServer, tmp_path: Path) -> None:
+    dense = Dense(DenseConfig(**GROWN), SiblingRule())
+    test_grow.test_a_refused_prompt_ends_its_episode_and_nothing_else(server, tmp_path, dense)

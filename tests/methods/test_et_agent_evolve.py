@@ -26,12 +26,11 @@ from agentr.search.stored import from_json, to_json
 from agentr.store.forest import Forest
 from agentr.store.rows import Dropped, Row
 from agentr.types import CallStatus, Outcome, Task
-from env_servers.textcraft import TextCraft
 from tests.collect.test_grow import play
-from tests.players import OPTIONS, sloppy_agent
+from tests.collect.test_shorten import STEPS, reward_of
+from tests.players import sloppy_agent
 from tests.trees import add, child, new_tree
 
-STEPS = 8
 ALL = Targets(invalid=True)
 EXECUTED = {"rollout", "drop_redundant", "correct_flawed", "hint_step", "hint_end"}
 ASKED = set(OPERATORS) - EXECUTED
@@ -70,15 +69,6 @@ def attempts(trees: Sequence[Tree], operator: str) -> list[tuple[Evolution, Epis
         (made, Episode(tree, tuple(tree.path(made.parent))), Episode(tree, tuple(tree.path(made.end))))
         for tree, made in found
     ]
-
-
-def reward_of(task: Task, actions: Sequence[str]) -> float:
-    """What actions earn in the environment itself, from its opening."""
-    game = TextCraft(**OPTIONS)
-    state, seen = game.reset(task.id)
-    for action in actions:
-        seen = game.step(state, action)
-    return seen.reward
 
 
 def test_every_operator_is_tried_on_the_episodes_it_takes(trees: list[Tree]) -> None:
@@ -328,7 +318,7 @@ def test_an_operator_of_ones_own_is_used_and_counted_by_its_name(server: EnvServ
     [
         ({"right": ["rollouts"]}, "right", "there is no operator 'rollouts'. Did you mean 'rollout'"),
         ({"right": ["tests.collect.nowhere:THIS"]}, "right", "cannot be imported"),
-        ({"right": ["tests.collect.test_evolve:STEPS"]}, "right", "is no operator"),
+        ({"right": ["tests.methods.test_et_agent_evolve:STEPS"]}, "right", "is no operator"),
         ({"right": ["correct_flawed"]}, "right", "no operator for an episode that is right"),
         ({"wrong": ["drop_redundant"]}, "wrong", "There are rollout, correct_flawed"),
         ({"hints": []}, "hints", "at least one sentence"),

@@ -4,23 +4,31 @@ checked by hand."""
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from agentr.collect.agent import Agent, Sessions
-from agentr.collect.judge import find_transition
+from agentr.collect.job import run_job
+from agentr.collect.judge import Judge, find_transition
+from agentr.collect.units import StageProgress
 from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
+from agentr.envs.server import EnvServer
+from agentr.methods.agent_r import Revise
 from agentr.methods.agent_r.revise import ReviseConfig, execute, splice
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.search import Origin, Tree
 from agentr.search.pairs import Pair
 from agentr.search.revision import Rating, Revision, Verdict
+from agentr.store.forest import Forest
 from agentr.tasks.formats import ReAct
-from agentr.types import Completion, FinishReason, Task
+from agentr.types import Completion, FinishReason, Outcome, Task
+from tests.collect.test_grow import SEARCH, job, play
 from tests.env_servers.support import TOKEN, Counter, counter_server
+from tests.players import sloppy_agent
 from tests.policy.test_families import codec_of
 from tests.reasoning import drawn
 from tests.trees import codec
@@ -28,7 +36,7 @@ from tests.trees import codec
 T = TypeVar("T")
 
 
-class Judge:
+class Scripted:
     """Finds a step bad if its action is among ``bad``, and all others uncertain.
 
     Attributes:
@@ -58,7 +66,7 @@ class Judge:
         ]
 
 
-def with_agent(judge: Judge, work: Callable[[Agent, Tree, Sessions], Awaitable[T]]) -> T:
+def with_agent(judge: Scripted, work: Callable[[Agent, Tree, Sessions], Awaitable[T]]) -> T:
     """What comes of an agent with a tree of the counter, at 0."""
 
     async def main(url: str) -> T:
@@ -101,7 +109,7 @@ async def played(agent: Agent, tree: Tree, sessions: Sessions, *actions: str, at
     ids=["ours", "the original"],
 )
 def test_steps_are_judged_from_where_the_paths_part_or_from_the_first_on(whole_path: bool, judged: list[str]) -> None:
-    judge = Judge("add 3")
+    judge = Scripted("add 3")
 
     async def work(agent: Agent, tree: Tree, sessions: Sessions) -> tuple[int, int]:
         bad = await played(agent, tree, sessions, "add 1", "add 2", "add 3", "add 4")
@@ -117,7 +125,7 @@ def test_steps_are_judged_from_where_the_paths_part_or_from_the_first_on(whole_p
 
 
 def test_a_judge_without_room_for_all_steps_sees_the_last_ones() -> None:
-    judge = Judge()
+    judge = Scripted()
 
     async def work(agent: Agent, tree: Tree, sessions: Sessions) -> None:
         last = await played(agent, tree, sessions, *(f"add {number}" for number in range(1, 7)))
@@ -158,7 +166,7 @@ def test_a_revision_pays_if_it_earns_what_the_good_path_does(detour: str, earned
         )
         return revision, made[-1].reward
 
-    revision, reward = with_agent(Judge(), work)
+    revision, reward = with_agent(Scripted(), work)
     assert reward == pytest.approx(earned)
     assert (revision.spliced, revision.end >= 0, revision.continued) == (pays, pays, False)
 
@@ -166,8 +174,8 @@ def test_a_revision_pays_if_it_earns_what_the_good_path_does(detour: str, earned
 # policies that reason -------------------------------------------------------------------------------------------------
 
 
-def reasoner(*bad: str, thought: str) -> Judge:
-    judge = Judge(*bad)
+def reasoner(*bad: str, thought: str) -> Scripted:
+    judge = Scripted(*bad)
     judge.codec, judge.thought = codec_of("Qwen 3"), thought
     return judge
 
@@ -209,3 +217,36 @@ def test_a_revision_takes_over_the_thought_of_a_turn_and_not_its_reasoning() -> 
     assert [node.origin for node in (first, second)] == [Origin.REVISION] * 2
     assert first.text.endswith(" So\nAction: add 80") and second.text == "Thought: So\nAction: end"
     assert "think>" not in first.text and first.reasoning == 0
+
+
+@pytest.mark.parametrize("judge", Judge)
+def test_revisions_are_executed_and_pay(server: EnvServer, tmp_path: Path, judge: Judge) -> None:
+    async def scenario(env: EnvClient, tasks: list[Task]) -> None:
+        agent = await sloppy_agent(env, tasks)
+        await run_job(job(tmp_path / "trees", tasks), agent, StageProgress())
+        work = Revise(ReviseConfig(judge=judge), alpha=1.0, max_depth=SEARCH.max_depth)
+        await run_job(job(tmp_path / "revised", tasks, work=work, source=tmp_path / "trees"), agent, StageProgress())
+
+    play(server, scenario, limit=12)
+    searched = Forest(tmp_path / "trees")
+    judged = kept = 0
+    for tree in Forest(tmp_path / "revised"):
+        before = searched.read(tree.task.key)
+        assert [n.text for n in tree.nodes[: len(before.nodes)]] == [n.text for n in before.nodes], (
+            "the searched tree stays as it was"
+        )
+        judged += tree.cost.judge_calls
+        assert sum(n.verdict is not None for n in tree.nodes) >= tree.cost.judge_calls, "a step is judged once"
+        for revision in tree.revisions:
+            if revision.end < 0:
+                continue
+            kept += 1
+            path = tree.path(revision.end)
+            assert tree.nodes[revision.end].outcome is Outcome.SUCCESS
+            first = next(n for n in path if n.origin in (Origin.REVISION, Origin.CONTINUATION))
+            assert first.parent == revision.transition
+            assert revision.reflection in first.text
+            assert tree.nodes[revision.transition].depth > tree.nodes[revision.ancestor].depth
+            assert revision.continued == any(n.origin is Origin.CONTINUATION for n in path)
+    assert kept > 0, f"the {judge} judge gave no revision that pays"
+    assert (judged > 0) is (judge is Judge.actor)
