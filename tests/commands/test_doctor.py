@@ -1,6 +1,7 @@
 """Every file of a run in turn is flipped, cut or deleted: it is named, and what was made anew is what was there."""
 
 import re
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -336,6 +337,15 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     assert [(entry.path, entry.what) for entry in found] == [
         (f"rounds/0{n}/train/model/model.safetensors", "weights") for n in (1, 3)
     ]
+    (root / "rounds/04/train/checkpoints/checkpoint-2").mkdir(parents=True)
+    (root / "logs").mkdir(exist_ok=True)
+    (root / "logs/engine.jsonl").touch()
+    assert [(entry.path, entry.what) for entry in prunable(run, "all")] == [
+        ("rounds/04/train/checkpoints/checkpoint-2", "optimiser states"),
+        ("logs/engine.jsonl", "logs"),
+    ]
+    shutil.rmtree(root / "rounds/04/train/checkpoints")
+    (root / "logs/engine.jsonl").unlink()
     with pytest.raises(ConfigError, match="'best of' does not name the checkpoints that are kept"):
         list(prunable(run, "best of"))
     prune(root, found)

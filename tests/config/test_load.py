@@ -119,7 +119,7 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         (["train=[]"], r"train: the list is empty"),
         (["train=[{max_length: 8}]"], r"train\[0\]\.max_length: 8 is less than build\.max_length = 1024"),
         (["model.path=/a/model"], r"model\.path is set, but model\.source = nano would not use it"),
-        (["method.revise.alpha=[]"], r"method\.revise\.alpha: the list is empty"),
+        (["method.revise.alpha=[]"], r"method\.revise\.alpha: the list is empty\. Give one threshold for each round"),
         (["method.revise.alpha_inclusive=false"], r"accepts no path at all"),
         (["method.revise.reflections=[]"], r"method\.revise\.reflections: the list is empty"),
         (["model.source=hf"], r"model\.source = hf needs model\.path"),

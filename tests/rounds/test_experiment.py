@@ -1,6 +1,7 @@
 """Stages of an experiment that need nothing to run: which trajectories are played, and which checkpoint is the best."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,7 @@ from agentr.collect.units import StageProgress, as_dict
 from agentr.config.identity import Identity
 from agentr.errors import ConfigError, ModelError, RunError
 from agentr.methods import load, method_of, plan_of
+from agentr.models.nano import WEIGHTS
 from agentr.observe.progress import Reporter
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
@@ -24,11 +26,13 @@ from agentr.rows.imports import demonstrated_turns
 from agentr.search.tree import Tree
 from agentr.store.files import read_lines
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import EVAL, SELECTION, TRAIN, arm_of
+from agentr.store.layout import EVAL, MODEL, SELECTION, TRAIN, Checkpoint, arm_of
 from agentr.store.rows import Preference, Provenance
 from agentr.store.run import RunStore
-from agentr.store.summaries import EvalSummary, TrainSummary
+from agentr.store.seal import hash_folder
+from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary
 from agentr.types import Message, Outcome, Task
+from tests.notes import Notes
 from tests.runs import round_of
 from tests.tiny import IMITATE
 from tests.trees import add, child
@@ -132,6 +136,16 @@ def test_the_report_says_on_which_tasks_the_best_round_is_chosen(tmp_path: Path,
 def test_the_reported_split_cannot_be_the_one_that_chooses() -> None:
     with pytest.raises(ConfigError, match="would flatter the result"):
         load(None, [IMITATE, "eval.select=dev"])
+
+
+def test_a_model_elsewhere_is_known_by_its_hash_and_by_what_names_it(tmp_path: Path) -> None:
+    outside = shutil.copytree(WEIGHTS, tmp_path / "model")
+    run = experiment(tmp_path, f"model.path={outside}", "model.source=hf")
+    run.services = cast(Services, Notes())
+    assert run.base_model() == Checkpoint(MODEL, outside)
+    record = run.store.record(MODEL)
+    assert record is not None and record.read(ModelSummary).folder_hash == hash_folder(outside)
+    assert {key.partition(".")[0] for key in record.config} == {"model"}
 
 
 def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import cast
 
 import pytest
 
+from agentr.collect.episode_judge import Assess
+from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
 from agentr.config.identity import Identity
 from agentr.errors import DataError, InfraError, RunError
@@ -18,6 +20,7 @@ from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_control, run_rounds
 from agentr.rounds.services import Services
+from agentr.search import Sample
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
@@ -50,6 +53,18 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
         return experiment, notes
     finally:
         store.close()
+
+
+def test_what_stages_are_made_with_and_how_far_they_may_go(tmp_path: Path) -> None:
+    most = ["collect.max_completions=900", "eval.max_invalid=3", "eval.max_steps=7"]
+    experiment, notes = whole(tmp_path, *most, "eval.judge.who=policy")
+    record = experiment.store.record("rounds/01/train")
+    assert record is not None and {key.partition(".")[0] for key in record.config} == {"train", "seed", "dataset"}
+    jobs = {stage: job for stage, (job, _) in notes.stages.items()}
+    assert jobs["rounds/01/collect"].limits.max_completions == 900
+    assert jobs["rounds/00/demonstrations"].limits.max_completions == 0, "an expert draws none"
+    assert jobs["rounds/01/eval"].work == Grow(Sample(1, 7, 3))
+    assert jobs["rounds/01/judged"].work == Assess(experiment.plan.config.eval.judge)
 
 
 def test_the_stages_of_a_run_in_their_order_and_who_answers_in_each(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ def test_what_stands_still_does_so_until_it_moves_or_the_stage_ends() -> None:
     gauges.collected(collected(3, 3))
     assert not still()
     stands("disk_full")
+    gauges.collected({**collected(3, 3), "counts": {"completions": 8}})
+    assert not still(), "a tree grew, and none ended"
+    stands("disk_full")
     gauges.trained({"job": "a", "step": 1})
     assert not still()
     stands("disk_full")

@@ -274,7 +274,7 @@ def test_tools_that_are_none_are_refused(tmp_path: Path, change: Any, complaint:
         ([1, 2], [1], "of the same length"),
         ([1, True], [1, 1], "whole numbers"),
         ([1, 2], [1, 3], "a label is the token itself"),
-        ([1, 10**9], [1, -100], "the token 1000000000 is none of the model's"),
+        ([1, 10**9], [1, -100], "the token 1000000000 is none of the model's. Token ids belong to one tokenizer"),
         ([-1], [-1], "the token -1 is none"),
     ],
 )

@@ -415,6 +415,15 @@ def test_file_names_are_numbers_and_a_list_says_which_tasks_they_are(tmp_path: P
     assert about(made.left_out, "holds no turn").total() == 1, "the expert's"
     with pytest.raises(DataError, match="Name another folder"):
         export_trees(tmp_path / "trees", trees)
+    with pytest.raises(DataError, match=r"is a file.*Name a folder\."):
+        export_trees(tmp_path / "trees/tasks.jsonl", trees)
+
+
+def test_openings_of_more_messages_than_the_original_has_are_folded(tmp_path: Path) -> None:
+    talk = [Message("user", "a"), Message("assistant", "b"), Message("user", "c"), Message("user", "d")]
+    trees = [tree_of("a: 1.0", into=conversed(*talk[:number], name=f"t{number}")) for number in (3, 4)]
+    made = export_trees(tmp_path / "trees", trees)
+    assert about(made.changed, "worked examples in one message").total() == 1
 
 
 def test_trees_that_a_later_stage_includes_are_written_once(run: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import zstandard
 
 from agentr.errors import DataError
 from agentr.search import Origin, Sample
@@ -37,6 +38,7 @@ def test_round_trip_is_equal_and_stable() -> None:
     tree.spend(Cost(calls=2, completions=8, judge_calls=1))
     tree.count(duplicates=3)
     again = from_bytes(to_bytes(tree))
+    assert zstandard.get_frame_parameters(to_bytes(tree)).has_checksum, "a bit that flips on a disk is found"
     assert again == tree
     assert to_json(again) == to_json(tree)
 

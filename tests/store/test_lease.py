@@ -195,6 +195,8 @@ def test_a_copy_of_a_run_is_not_its_owners(root: Path) -> None:
 def test_a_number_of_a_process_that_is_used_again_is_not_its_owner(root: Path) -> None:
     held = abandoned(root, 30.0)
     held.release()
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    assert not boot.exists() or boot.read_text().strip() in lease._machine(), "after a restart it is another one"
     elsewhere(root, machine=lease._machine(), pid=1, born="1234567890123", released=False)
     started = time.monotonic()
     other = Lease(root / ".lease")

@@ -203,8 +203,10 @@ def test_a_run_that_is_lost_comes_back_as_it_was(root: Path, url: str) -> None:
     assert {path.relative_to(root): path.read_bytes() for path in root.rglob("stage.json")} == seals
     assert RunStore(root).records() == records, "in the same order"
     assert not (root / RESTORING).exists()
-    events = [json.loads(line)["event"] for line in (root / "events.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (root / "events.jsonl").read_text().splitlines()]
+    events = [line["event"] for line in lines]
     assert "stage_sealed" in events and events[-2:] == ["restored", "opened"], "the log goes on"
+    assert lines[-2]["stages"] == len(records) and lines[-2]["mirror"]
     make(root)
     assert contents(root) == expected, "and nothing is made again"
     assert mirror(root, url) == ([], []) and manifest_of(url).epoch == 2
@@ -428,7 +430,7 @@ def test_a_restore_that_was_cut_off_goes_on(root: Path, bucket: str, monkeypatch
     monkeypatch.setattr(Bucket, "fetch", cut)
     with pytest.raises(KeyboardInterrupt), driver(root, bucket):
         pass
-    assert (root / RESTORING).exists()
+    assert set(json.loads((root / RESTORING).read_text())) == {"mirror", "epoch"}
     with (
         pytest.raises(
             RunError, match=r"was not restored to the end\. Set run\.mirror, and start .* delete .*restoring\.json"

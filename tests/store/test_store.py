@@ -27,6 +27,7 @@ from agentr.store.growing import GrowingForest
 from agentr.store.records import read_config
 from agentr.store.run import RunStore
 from agentr.store.summaries import DatasetSummary, Summary
+from agentr.store.tree_table import COLUMNS
 from tests.trees import door
 
 
@@ -113,7 +114,7 @@ def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
     again.open(Identity.of(load(None, ["cluster.cpus=3", "run.rounds=7"])))
     again.close()
     again.open(Identity.of(load(None, ["run.seed=5"])), allow_change=True)
-    assert "config_changed" in (store.root / "events.jsonl").read_text()
+    assert events(again, "config_changed")[-1]["change"].startswith("run.seed: 0 -> 5")
 
 
 def dataset(folder: Path) -> DatasetSummary:
@@ -123,6 +124,30 @@ def dataset(folder: Path) -> DatasetSummary:
 
 def events(store: RunStore, kind: str) -> list[dict[str, Any]]:
     return [event for event in files.read_lines(store.root / "events.jsonl") if event["event"] == kind]
+
+
+def test_three_reasons_for_which_a_stage_is_stale_are_named_and_the_others_counted(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(store.stages, "_notify", shown.append)
+    store.stages.run("rounds/01/dataset", DatasetSummary, dataset, dict.fromkeys("abcde", 1))
+    store.stages.run("rounds/01/dataset", DatasetSummary, dataset, dict.fromkeys("abcde", 2))
+    assert "is stale: a: 1 -> 2; b: 1 -> 2; c: 1 -> 2; and 2 more. It stays" in shown[0]
+
+
+def test_a_stage_that_is_set_aside_is_noted_with_its_place(store: RunStore) -> None:
+    store.stages.run("rounds/01/dataset", DatasetSummary, dataset)
+    place = store.stages.set_aside("rounds/01/dataset")
+    assert place is not None
+    (noted,) = events(store, "stage_set_aside")
+    assert (noted["stage"], store.root / noted["place"]) == ("rounds/01/dataset", place)
+
+
+def test_trees_that_grow_are_listed_by_all_columns(tmp_path: Path) -> None:
+    forest = GrowingForest(tmp_path)
+    forest.write(door())
+    assert forest.summary().column_names == list(COLUMNS) and forest.summary(["task"]).column_names == ["task"]
 
 
 def test_a_sealed_stage_that_would_be_made_with_other_values_is_said_to_be_stale_and_stays(store: RunStore) -> None:
