@@ -30,7 +30,7 @@ class CallLimits:
             raise ValueError(f"calls: numbers of calls are 0 or more, not {bad}")
 
     def announced(self) -> str:
-        """Returns what an agent is told before its first turn; empty if nothing is limited."""
+        """Returns what an agent reads before its first turn; empty if nothing is limited."""
         parts = [f"{_of(name)} {_times(most)}" for name, most in self.most.items()]
         return f"\nYou may call {', '.join(parts)}." if parts else ""
 

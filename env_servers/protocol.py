@@ -20,7 +20,7 @@ TOKEN_ENV = "AGENTR_ENV_TOKEN"
 MAX_ACTION_CHARS = 4096
 #: Most children that one expand call may ask for.
 MAX_EXPAND = 256
-#: How long a server takes at most over a split or an expert, in seconds, unless told otherwise. Both are rare and may
+#: How long a server takes at most over a split or an expert, in seconds, unless set otherwise. Both are rare and may
 #: be slow by nature: ScienceWorld's solver was measured at 3-54 s.
 EXPERT_TIMEOUT_S = 300.0
 

@@ -3,8 +3,8 @@
 Invariants:
 - Every session ends: closed by its client, or expired after ``idle_s`` without use. There are never more than
   ``max_sessions``.
-- An id is ``{epoch}.{secret}``. The epoch is new with every start of a server, so an id that outlived a restart is told
-  apart from one that is merely closed.
+- An id is ``{epoch}.{secret}``. The epoch is new with every start of a server, so an id that outlived a restart is not
+  taken for one that is merely closed.
 - The environment frees each state once, after the last call that touches it.
 """
 
@@ -251,5 +251,5 @@ class SessionStore(Generic[State]):
 
     async def _dispose(self, session: Session[State]) -> None:
         async with session.lock:
-            with contextlib.suppress(Refused):  # already logged, and nobody is left to tell
+            with contextlib.suppress(Refused):  # already logged, and nobody is left to answer
                 await self.worker.run("close", lambda: self._environment.close(session.state))

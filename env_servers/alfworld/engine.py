@@ -85,7 +85,7 @@ def serve(channel: socket.socket) -> None:
                 reply = answer(game.reset())
             else:
                 reply = answer(game.step(request["step"])[0])
-        except Exception as error:  # noqa: BLE001  whatever a game file does, the caller is told
+        except Exception as error:  # noqa: BLE001  whatever a game file does, the caller gets an answer
             reply = {"error": f"{type(error).__name__}: {error}"}
         send(channel, reply)
 

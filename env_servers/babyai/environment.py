@@ -11,7 +11,7 @@ Tasks are a level (`levels.LEVELS`) and a seed of minigrid's generator:
   none of them is one of AgentGym's.
 
 Both kinds carry the label ``problem``. Three levels are so small that two seeds may pose the same problem; there the
-label tells the problems apart and not the seeds, and our splits have each problem once.
+label distinguishes the problems and not the seeds, and our splits have each problem once.
 
 Faults of AgentGym's server that are not repeated: an end with a reward of at most 0.5 is undone and the score adds up
 over steps; the level's move limit is ignored; an action goes on after the move that ended the episode; "then" and

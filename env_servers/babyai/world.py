@@ -103,7 +103,7 @@ def door_state(thing: Any) -> str | None:
 
 
 def _known(thing: Any) -> tuple | None:
-    """What tells a thing from others, in all copies of its world: where it lay at first, if it was not in a box."""
+    """What identifies a thing in all copies of its world: where it lay at first, if it was not in a box."""
     return thing and (thing.type, thing.color, thing.init_pos and tuple(map(int, thing.init_pos)), door_state(thing))
 
 

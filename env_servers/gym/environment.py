@@ -132,8 +132,8 @@ class Gym(Environment[GymState]):
     @cached_property
     def spec(self) -> EnvironmentSpec:
         published = super().spec
-        told = {game: words.described() for game, words in self._words.items()}
-        about = told.values() if len(set(told.values())) == 1 else (f"{game}: {text}" for game, text in told.items())
+        texts = {game: words.described() for game, words in self._words.items()}
+        about = texts.values() if len(set(texts.values())) == 1 else (f"{game}: {text}" for game, text in texts.items())
         changed = {
             "instruction": self._instruction or "\n".join([published.instruction, *dict.fromkeys(about)]),
             "splits": seed_splits(self._seeds),

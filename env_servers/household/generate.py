@@ -168,7 +168,7 @@ def _furnish(layout: Layout, goal: Goal, rng: random.Random) -> Problem:
     others = [name for name in _things_of(layout.room) if name != goal.kind and _places(name, layout)]
     number = rng.randint(len(layout.receptacles) // 2, 3 * len(layout.receptacles) // 2)
     fixed += [(name, _home(name, layout, rng)) for name in rng.choices(others, k=number)]
-    rng.shuffle(fixed)  # so that numbers tell nothing
+    rng.shuffle(fixed)  # so that numbers reveal nothing
     where: dict[str, str] = {}
     for kind, lying in groupby(sorted(fixed, key=itemgetter(0)), key=itemgetter(0)):
         where |= {f"{kind} {number}": home for number, (_, home) in enumerate(lying, 1)}

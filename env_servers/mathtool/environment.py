@@ -186,12 +186,12 @@ class MathTool(Environment[MathState]):
     def _python(self, state: MathState, code: str) -> Observation:
         if refused := self._limits.refused(state.calls, "python"):
             return refused
-        told = self._tool.run(*state.cells, code)
+        result = self._tool.run(*state.cells, code)
         state.calls = self._limits.counted(state.calls, "python")
-        if self.stateful and not told.killed:
+        if self.stateful and not result.killed:
             state.cells = (*state.cells, code)
-        text = f"<result>\n{told.text}\n</result>" if self.format == "tags" else told.text
-        return Observation(text, valid=not told.status.failed, status=told.status)
+        text = f"<result>\n{result.text}\n</result>" if self.format == "tags" else result.text
+        return Observation(text, valid=not result.status.failed, status=result.status)
 
     def _answer(self, state: MathState, answer: str) -> Observation:
         correct = grading.correct(answer, self._problem(state.task).answer)

@@ -1,6 +1,6 @@
 """A fictional world: a few hundred named things and the facts that tie them together.
 
-It is the default corpus (`passages.py` tells it) and the source of the default questions
+It is the default corpus (`passages.py` writes it) and the source of the default questions
 (`env_servers/searchqa/questions.py` asks for it). Being invented, it can be published with the code, and no language
 model knows its answers without searching. Everything follows from ``fiction.yaml`` and fixed seeds: the same world in
 every process.
@@ -48,14 +48,14 @@ class Fact:
     Attributes:
         value: The answer to the relation's question; the name of an entity where the relation has ``to``.
         answers: ``value`` and other spellings of it.
-        told: The value as it stands in a sentence ("412 kilometres", "the River Keltow").
+        phrase: The value as it stands in a sentence ("412 kilometres", "the River Keltow").
     """
 
     subject: str
     relation: Relation
     value: str
     answers: tuple[str, ...]
-    told: str
+    phrase: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Python as an agent's tool: code in, and what the agent is told of it out."""
+"""Python as an agent's tool: code in, and what the agent reads of it out."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +20,7 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Told:
-    """What an agent is told of code.
+    """What an agent reads of code.
 
     Attributes:
         killed: The code did not end by itself, and would be killed again.
@@ -47,7 +47,7 @@ class PythonTool:
         self._max_output = max_output
 
     def run(self, *cells: str) -> Told:
-        """Runs cells; returns what the agent is told of the last one. See `Sandbox.run`.
+        """Runs cells; returns what the agent reads of the last one. See `Sandbox.run`.
 
         Raises:
             SandboxFailure: Nothing is known about the code.

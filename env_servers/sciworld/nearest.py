@@ -1,7 +1,7 @@
 """The valid action nearest to what an agent said, as Agent-R's client chooses it for every model that it trains or
 measures.
 
-It makes the game easier, since the agent is told the right words, and what the agent said is not what happened. Off by
+It makes the game easier, since the agent is shown the right words, and what the agent said is not what happened. Off by
 default.
 """
 

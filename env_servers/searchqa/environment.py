@@ -231,10 +231,10 @@ class SearchQA(Environment[SearchState]):
     def _python(self, code: str) -> Observation:
         assert self._tool is not None, "a step without the tool ends before this"
         try:
-            told = self._tool.run(code)
+            result = self._tool.run(code)
         except SandboxFailure as error:
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
-        return _result(_clean(told.text), told.status)
+        return _result(_clean(result.text), result.status)
 
     def _search(self, state: SearchState, query: str) -> Observation:
         found = next((search for search in state.searches if search.query == query), None)

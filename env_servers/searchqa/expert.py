@@ -17,16 +17,16 @@ DESCRIBED = (
     "{noun} comes first: I look up {subject}.",
 )
 FOUND = (
-    "{known} is {told}. Now I need {noun}.",
-    "I found {known}: {told}. The next thing to look up is {noun}.",
+    "{known} is {phrase}. Now I need {noun}.",
+    "I found {known}: {phrase}. The next thing to look up is {noun}.",
 )
 OTHER = (
-    "{known}: {told}. For the comparison I also need {noun}.",
-    "I have {known}: {told}. Now {noun}.",
+    "{known}: {phrase}. For the comparison I also need {noun}.",
+    "I have {known}: {phrase}. Now {noun}.",
 )
 DONE = (
-    "I found {noun}: {told}. That is the answer.",
-    "Now I know {noun}: {told}.",
+    "I found {noun}: {phrase}. That is the answer.",
+    "Now I know {noun}: {phrase}.",
 )
 
 
@@ -71,15 +71,15 @@ def _comparison(question: Question) -> str:
 def _look_up(thought: str, fact: Fact, known: Fact | None = None) -> ExpertStep:
     values = {"noun": _noun(fact), "subject": _said(fact)}
     if known is not None:
-        values |= {"known": _noun(known), "told": known.told}
+        values |= {"known": _noun(known), "phrase": known.phrase}
     return ExpertStep(_sentence(thought.format(**values)), f"search: {fact.subject}")
 
 
 def _conclusion(question: Question, rng: random.Random) -> str:
     *_, before, last = (None, *question.facts)
     if before is None or dict(question.labels)["type"] == "bridge":
-        return _sentence(rng.choice(DONE).format(noun=_noun(last), told=last.told))
-    both = f"{_said(before)}: {before.told}; {_said(last)}: {last.told}."
+        return _sentence(rng.choice(DONE).format(noun=_noun(last), phrase=last.phrase))
+    both = f"{_said(before)}: {before.phrase}; {_said(last)}: {last.phrase}."
     closing = {"yes": "They are the same.", "no": "They are not the same."}
     return _sentence(f"{both} {closing.get(question.answers[0], f'So the answer is {question.answers[0]}.')}")
 

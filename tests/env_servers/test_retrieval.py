@@ -102,7 +102,7 @@ def test_every_fact_stands_in_the_passage_of_its_subject():
     assert 300 < len(texts) == len(world.entities) == len(fiction())
     for entity in world.entities.values():
         for fact in entity.facts.values():
-            assert fact.told in texts[entity.name], f"{entity.name}: {fact.relation.name} is not told"
+            assert fact.phrase in texts[entity.name], f"{entity.name}: {fact.relation.name} is not told"
             assert not fact.relation.to or fact.value in texts, f"{fact.value} has no passage"
         sentences = texts[entity.name].count(". ") + 1
         assert 2 <= sentences <= 5 and "{" not in texts[entity.name]

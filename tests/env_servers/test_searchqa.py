@@ -103,7 +103,7 @@ def test_the_expert_finds_what_it_says_and_earns_the_reward(qa: SearchQA):
         answers = [qa.step(state, step.action) for step in steps]
         assert (answers[-1].reward, answers[-1].done) == (1.0, True), f"{question.id}: {answers[-1]}"
         for fact, search, answer in zip(question.facts, state.searches, answers, strict=False):
-            assert fact.subject in search.titles and fact.told in answer.observation, (
+            assert fact.subject in search.titles and fact.phrase in answer.observation, (
                 f"{question.id}: {fact.relation.name} is not found"
             )
         assert {fact.subject for fact in question.facts} <= {
