@@ -49,7 +49,7 @@ def test_a_card_says_where_a_policy_is_from_and_what_is_known_of_it(root: Path) 
         and "| Policy | round 1 of 3 rounds |" in round_1
         and "| Seed | 0 |" in round_1
     )
-    assert "| Method | agent\\_r, preset default |" in round_1 and re.search(r"\| agentr \| \d+\.\d+", round_1)
+    assert "| Method | imitate.py, preset default |" in round_1 and re.search(r"\| agentr \| \d+\.\d+", round_1)
     assert "| Tasks of evaluation | split 'dev' |" in round_1
     assert "| warm start | rows 0 |" in round_1 and "| round 1 | good 1, revision 1 |" in round_1
     assert "The first of these goes on from the base model, each other one from the one above it." in round_1
@@ -74,7 +74,7 @@ def test_its_head_is_what_hugging_face_reads(root: Path) -> None:
         "transformers",
         "text-generation",
     )
-    assert {"agentr", "agent_r", "textcraft"} < set(card.data.tags or [])
+    assert {"agentr", "imitate", "textcraft"} < set(card.data.tags or [])
     (result,) = card.data.eval_results or []
     assert (result.dataset_type, result.dataset_split, result.metric_type, result.metric_value) == (
         "textcraft",

@@ -12,13 +12,13 @@ from agentr.observe.tables import VALUES, Cells, tables
 from agentr.store.layout import CONTROL
 from agentr.store.summaries import DatasetSummary, TrainSummary
 from agentr.types import CallStatus, Outcome
-from tests.runs import AGENT_R, round_of
+from tests.runs import TINY, round_of
 from tests.trees import door, episode
 
 
 def summary(folder: Path, **changes: object) -> RunSummary:
     """A run of one round, with what a test says of it."""
-    round_of(folder / "run", AGENT_R, collect=[door()]).experiment.store.close()
+    round_of(folder / "run", TINY, collect=[door()]).experiment.store.close()
     found = summarise(agentr.open(folder / "run"))
     return replace(found, arms=[replace(found.arms[-1], **changes)])  # type: ignore[arg-type]
 
