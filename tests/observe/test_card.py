@@ -23,6 +23,7 @@ from agentr.store.run import RunStore
 from agentr.store.seal import hash_file, sealed_files, write_seal
 from tests.runs import measured, small, trained
 from tests.support import tiny_model
+from tests.tiny import IMITATE
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
@@ -227,7 +228,7 @@ def test_the_configuration_of_a_card_is_that_of_the_run(file: Path, tmp_path: Pa
 
 
 def test_what_lies_on_the_machine_has_its_last_name_alone() -> None:
-    config = plain(load(None, ["warm_start.files=[/home/someone/rows.json]"], files=False))
+    config = plain(load(None, [IMITATE, "warm_start.files=[/home/someone/rows.json]"], files=False))
     config["run"]["dir"], config["env"]["url"] = "/home/someone/run", "http://10.0.0.1:8000"
     told = yaml.safe_dump(recipe(config))
     assert "rows.json" in told and "someone" not in told and "10.0.0.1" not in told

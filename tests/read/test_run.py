@@ -13,7 +13,6 @@ from agentr.read.run import Run
 from agentr.search.stored import to_json
 from agentr.store.dataset import DATASET_TYPES, PROVENANCE
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import arm_of
 from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.store.tree_table import COLUMNS, MEANING
 from agentr.types import Outcome, Task
@@ -151,25 +150,6 @@ def test_a_row_is_traced_to_its_nodes_and_a_node_to_its_rows(run: Run) -> None:
     (failed,) = run.rounds[1].revise.trace("door", 5)
     assert (failed.index, failed.reason) == (None, "trajectory with too low a return")
     assert run.rounds[1].revise.trace("door", 0) == [], "nothing is made of the root"
-
-
-def test_a_pair_names_both_sides(tmp_path: Path) -> None:
-    from tests.trees import expert, explored
-
-    method = ["method.type=eto"]
-    round_ = round_of(tmp_path, method, experts=[expert()], collect=[explored(("wait wait", 0.0))])
-    dataset(round_)
-    round_.experiment.store.close()
-    trace = agentr.open(tmp_path).rounds[1].dataset.rows.trace(0)
-    assert (trace.chosen.stage, trace.rejected and trace.rejected.stage) == (
-        arm_of(0).stage("demonstrations"),
-        "rounds/01/collect",
-    )
-    assert [node and node.action for node in trace.chosen.nodes] == ["take", "unlock"]
-    uses = agentr.open(tmp_path).rounds[1].collect.trace("door", 1)
-    assert [(use.side, use.index) for use in uses] == [("rejected", 0)]
-    uses = agentr.open(tmp_path).rounds[0].demonstrations.trace("door", 1)
-    assert [(use.side, use.index) for use in uses] == [("chosen", 0)]
 
 
 def test_rows_as_a_table_and_as_hugging_face_has_them(run: Run) -> None:
