@@ -150,6 +150,6 @@ def own_tests(method: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.installation
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("method", filter(own_tests, methods()))
+@pytest.mark.parametrize("method", [method for method in methods() if own_tests(method)])
 def test_its_own_tests_need_no_other(method: str, tmp_path: Path) -> None:
     passes(tmp_path, {method, *BESIDE.get(method, ())}, *own_tests(method))
