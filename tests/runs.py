@@ -25,6 +25,7 @@ from agentr.store.run import RunStore
 from agentr.store.seal import hash_folder
 from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary, TreeSummary
 from agentr.types import Cost, Outcome
+from tests.tiny import IMITATE
 from tests.trees import codec, door, episode
 
 _SERVICES = cast(
@@ -45,8 +46,8 @@ def given(store: RunStore, stage: str, trees: Sequence[Tree], includes: str | No
     store.stages.run(stage, TreeSummary, write)
 
 
-#: Configuration of a small Agent-R round.
-AGENT_R = ["method.type=agent_r", "method.revise.alpha=[0.5]"]
+#: A tiny method with two stages of trees in a round: ``collect``, and ``revise``, which starts from the first one's.
+TINY = [IMITATE, "method.revises=true"]
 
 
 def round_of(
@@ -126,7 +127,9 @@ def written(
     store = RunStore(folder / name / str(seed))
     planned = str(planned_control or control is not None).lower()
     store.open(
-        Identity.of(load(None, [f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", f"run.control={planned}"]))
+        Identity.of(
+            load(None, [IMITATE, f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", f"run.control={planned}"])
+        )
     )
     arms = [(arm_of(number), good) for number, good in enumerate(solved)] + (
         [] if control is None else [(CONTROL, control)]
@@ -158,7 +161,7 @@ def small(root: Path, model: Path) -> Path:
         model: Folder of a model that can be loaded: the base model, and both policies.
     """
     trees = [door(), episode("t1", ["open", "wait"], 0.0, Outcome.FAILURE, 1)]
-    round_ = round_of(root, AGENT_R, model=model, collect=trees)
+    round_ = round_of(root, TINY, model=model, collect=trees)
     store = round_.experiment.store
     given(store, "rounds/01/revise", [door()], includes="rounds/01/collect")
     dataset(round_)

@@ -262,7 +262,7 @@ def _front(config: dict[str, Any], summary: RunSummary, arm: ArmSummary, licence
         "pipeline_tag": "text-generation",
         "license": licence or "unknown",
         **({"base_model": base} if base else {}),
-        "tags": ["agentr", "agent", config["method"]["type"], config["env"]["name"]],
+        "tags": ["agentr", "agent", Path(config["method"]["type"]).stem, config["env"]["name"]],
     }
     if arm.evaluation is None:
         return front

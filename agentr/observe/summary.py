@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agentr.errors import DataError
@@ -160,7 +161,7 @@ def summarise(run: Run) -> RunSummary:
     return RunSummary(
         name=run.name,
         about={
-            "method": ", ".join([method["type"], *_later_methods(config)]),
+            "method": ", ".join([Path(method["type"]).name, *_later_methods(config)]),
             "preset": method["preset"],
             "seed": config["run"]["seed"],
             "model": config["model"]["path"] or config["model"]["source"],
@@ -202,7 +203,7 @@ def _selection(config: dict[str, Any]) -> str:
 def _later_methods(config: dict[str, Any]) -> list[str]:
     changes = config.get("from_round") or {}
     methods = {int(round_): (changes[round_].get("method") or {}).get("type") for round_ in changes}
-    return [f"from round {round_} {methods[round_]}" for round_ in sorted(methods) if methods[round_]]
+    return [f"from round {round_} {Path(found).name}" for round_, found in sorted(methods.items()) if found]
 
 
 def _arm(round_: RunRound) -> ArmSummary:

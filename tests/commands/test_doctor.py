@@ -3,7 +3,7 @@
 import re
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -25,15 +25,16 @@ from agentr.store.run import RunStore
 from agentr.store.seal import SEAL, hash_folder, read_checked, write_checked
 from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary
 from agentr.types import Outcome
-from tests.runs import AGENT_R, dataset, round_of
+from tests.runs import TINY, dataset, round_of
+from tests.tiny import IMITATE
 from tests.trees import door, episode
 
 TREES = [door(), *(episode(f"t{n}", ["open", "wait"], 0.0, Outcome.FAILURE, n) for n in range(3))]
 
 
-def make(root: Path) -> None:
+def make(root: Path, method: Sequence[str] = TINY) -> None:
     """Makes a run, or what is missing in it, as a driver would."""
-    round_ = round_of(root, AGENT_R, collect=TREES, revise=[door()])
+    round_ = round_of(root, method, collect=TREES, revise=[door()])
     store = round_.experiment.store
 
     def train(folder: Path) -> TrainSummary:
@@ -140,7 +141,7 @@ def test_what_depends_on_damage_stops_with_the_command_that_mends_it(sound: Path
     root = Path(copytree(sound, tmp_path / "run"))
     flip(root / "rounds/01/dataset/rows.parquet")
     store = RunStore(root)
-    store.open(Identity.of(load(None, AGENT_R)))
+    store.open(Identity.of(load(None, TINY)))
     with pytest.raises(
         DataError,
         match=r"stage rounds/01/dataset of .* is damaged: .*rows\.parquet: has another hash.*doctor .*--repair",
@@ -177,7 +178,7 @@ def test_a_stage_whose_input_is_another_is_stale(sound: Path, tmp_path: Path) ->
     )
     said: list[str] = []
     store = RunStore(root, said.append)
-    store.open(Identity.of(load(None, AGENT_R)))
+    store.open(Identity.of(load(None, TINY)))
     store.stages.run("rounds/01/train", TrainSummary, lambda folder: pytest.fail("it stays as it is"))
     store.stages.run("rounds/01/eval", EvalSummary, lambda folder: pytest.fail("it stays as it is"), {"episodes": 3})
     store.close()
@@ -192,7 +193,7 @@ def test_a_run_of_a_later_version_is_not_touched(sound: Path, tmp_path: Path) ->
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
     for use in (
         lambda: agentr.open(root).records(),
-        lambda: RunStore(root).open(Identity.of(load(None, AGENT_R))),
+        lambda: RunStore(root).open(Identity.of(load(None, TINY))),
         lambda: list(examine(root)),
     ):
         with pytest.raises(DataError, match=r"format 9; this version of agentr reads format 3.*agentr 4\.2 or later"):
@@ -203,12 +204,12 @@ def test_a_run_of_a_later_version_is_not_touched(sound: Path, tmp_path: Path) ->
 def test_a_repair_waits_for_the_driver(sound: Path, tmp_path: Path) -> None:
     root = Path(copytree(sound, tmp_path / "run"))
     store = RunStore(root)
-    store.open(Identity.of(load(None, AGENT_R)))
+    store.open(Identity.of(load(None, TINY)))
     with pytest.raises(RunError, match="another driver works on"):
         repair(root, list(examine(root)))
     (tmp_path / "link").symlink_to(root)
     with pytest.raises(RunError, match="another driver works on"):
-        RunStore(tmp_path / "link").open(Identity.of(load(None, AGENT_R)))
+        RunStore(tmp_path / "link").open(Identity.of(load(None, TINY)))
     store.close()
 
 
@@ -277,7 +278,9 @@ def test_an_archive_that_reaches_out_of_its_folder_is_refused(tmp_path: Path, me
     assert sorted(tmp_path.iterdir()) == [path, tmp_path / "there"], "nothing is written outside"
 
 
-def test_what_is_shared_names_no_machine_and_nobody(sound: Path, tmp_path: Path) -> None:
+def test_what_is_shared_names_no_machine_and_nobody(
+    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import socket
 
     root = Path(copytree(sound, tmp_path / "run"))
@@ -288,14 +291,16 @@ def test_what_is_shared_names_no_machine_and_nobody(sound: Path, tmp_path: Path)
     assert '"host"' not in events and '"command"' not in events and '"event": "opened"' in events
     if len(socket.gethostname()) > 2:
         assert socket.gethostname() not in events
-    make(there)
+    method = Path(IMITATE.partition("=")[2])
+    monkeypatch.chdir(method.parent)
+    make(there, [f"method.type={method.name}", *TINY[1:]])
 
 
 @pytest.mark.parametrize(("select", "best"), [("", 1), ("test", 2)])
 def test_the_best_round_is_that_of_the_split_that_chooses(tmp_path: Path, select: str, best: int) -> None:
     """Rounds 1 and 2 are apart on both splits, the other way round; round 3 is the last."""
     store = RunStore(tmp_path)
-    store.open(Identity.of(load(None, [*AGENT_R, *([f"eval.select={select}"] if select else [])])))
+    store.open(Identity.of(load(None, [*TINY, *([f"eval.select={select}"] if select else [])])))
     for number, reported, selected in ((1, 0.9, 0.1), (2, 0.2, 0.8), (3, 0.0, 0.0)):
         _trained(store, number, reported)
         if select:
@@ -326,7 +331,7 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     root = tmp_path / "run"
     make(root)
     store = RunStore(root)
-    store.open(Identity.of(load(None, AGENT_R)))
+    store.open(Identity.of(load(None, TINY)))
     for number, success in ((2, 0.9), (3, 0.1), (4, 0.2)):
         _trained(store, number, success)
     store.close()
@@ -352,7 +357,7 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     assert list(examine(root)) == [] and list(prunable(run, "best")) == []
     assert (root / "rounds/03/train/model/config.json").exists()
     store = RunStore(root)
-    store.open(Identity.of(load(None, AGENT_R)))
+    store.open(Identity.of(load(None, TINY)))
     with pytest.raises(RunError, match=r"weights of rounds/03/train were deleted.*--repair --stage rounds/03/train"):
         store.stages.run(
             "rounds/05/collect", TrainSummary, lambda folder: store.stages.use("rounds/03/train") or TrainSummary()
@@ -365,7 +370,7 @@ def test_a_model_outside_is_found_again_by_its_hash(tmp_path: Path) -> None:
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}")
     store = RunStore(tmp_path / "run")
-    store.open(Identity.of(load(None)))
+    store.open(Identity.of(load(None, [IMITATE])))
     store.stages.run(
         "model", ModelSummary, lambda folder: ModelSummary(path=str(model), folder_hash=hash_folder(model))
     )

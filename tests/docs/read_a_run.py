@@ -23,7 +23,7 @@ from agentr.store.run import RunStore
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.types import Outcome, Task
 from tests.docs.pages import ROOT, refreshed
-from tests.runs import AGENT_R, dataset, given, round_of
+from tests.runs import dataset, given, round_of
 from tests.trees import door, episode, expert
 
 PAGE = ROOT / "docs" / "read_a_run.md"
@@ -44,7 +44,8 @@ def small(folder: Path, model: Path | None = None) -> Path:
     window.task = Task("toy", "window", "train")
     del searched.nodes[7:], searched.nodes[4].children[1:]
     searched.revisions = []
-    round_ = round_of(folder, [*AGENT_R, "run.name=door", "run.rounds=1"], experts=[expert("open unlock")], model=model)
+    config = ["method.type=agent_r", "method.revise.alpha=[0.5]", "run.name=door", "run.rounds=1"]
+    round_ = round_of(folder, config, experts=[expert("open unlock")], model=model)
     store = round_.experiment.store
     _trained(store, arm_of(0), [2.3, 0.9, 0.4])
     _measured(store, arm_of(0), HELD_OUT[:3])

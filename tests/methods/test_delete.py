@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -95,30 +96,60 @@ def test_the_others_work_without_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.installation
-@pytest.mark.timeout(600)
-def test_what_methods_share_is_tested_without_any(tmp_path: Path) -> None:
-    """More than each alone: with all folders gone, the tests of exploring, training and rounds pass."""
+#: What a copy of the project has of it.
+COPIED = ("agentr", "configs", "docs", "env_servers", "ray_jobs", "tests", "README.md", "pyproject.toml")
+#: Of a copy: that it is what its tests import.
+COPY = """
+import agentr.methods
+
+
+def test_it_is_tested() -> None:
+    assert agentr.methods.__file__ == {file!r}
+    assert set(agentr.methods.methods()) == {kept!r}
+"""
+#: Methods without which another's own tests do not pass: docs/eto.md has a configuration of its baseline, too.
+BESIDE = {"eto": {"rft"}}
+
+
+def passes(copy: Path, kept: Set[str], *options: str) -> None:
+    """Runs fast tests in a copy of the project that has these methods alone."""
     hidden = shutil.ignore_patterns("__pycache__", "web", "static", ".*")
-    for name in ("agentr", "configs", "docs", "env_servers", "ray_jobs", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=hidden)
-    for name in ("README.md", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    for method in methods():
-        shutil.rmtree(tmp_path / "agentr/methods" / method)
-    (tmp_path / "tests/rounds/test_copy.py").write_text(
-        f"import agentr.methods\n\n\ndef test_the_copy_is_tested():\n"
-        f"    assert agentr.methods.__file__ == {str(tmp_path / 'agentr/methods/__init__.py')!r}\n"
-        f"    assert not agentr.methods.methods()\n"
-    )
-    fast = ["-m", "not slow and not cluster and not chaos", "-p", "no:cacheprovider", "-q", "-n", "2"]
+    for name in COPIED:
+        source = ROOT / name
+        (shutil.copytree(source, copy / name, ignore=hidden) if source.is_dir() else shutil.copy(source, copy / name))
+    for method in methods().keys() - kept:
+        shutil.rmtree(copy / "agentr/methods" / method)
+    file = str(copy / "agentr/methods/__init__.py")
+    (copy / "tests/test_copy.py").write_text(COPY.format(file=file, kept=set(kept)))
+    fast = ["-q", "-m", "not slow and not cluster and not chaos", "-p", "no:cacheprovider", "tests/test_copy.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *fast, "tests/rounds", "tests/collect", "tests/train"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        [sys.executable, "-m", "pytest", *fast, *options],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy)},
         capture_output=True,
         text=True,
         timeout=580,
     )
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.installation
+@pytest.mark.timeout(600)
+def test_what_methods_share_is_tested_without_any(tmp_path: Path) -> None:
+    """More than each alone: with all folders gone, the tests of exploring, training and rounds pass, and those of
+    readers, which see what a method has left."""
+    passes(tmp_path, frozenset(), "-n", "2", "tests/rounds", "tests/collect", "tests/train", "tests/read")
+
+
+def own_tests(method: str) -> list[str]:
+    """Returns the files of a method's own tests."""
+    return [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests/methods").glob(f"test_{method}_*.py"))]
+
+
+@pytest.mark.slow
+@pytest.mark.installation
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("method", [method for method in methods() if own_tests(method)])
+def test_its_own_tests_need_no_other(method: str, tmp_path: Path) -> None:
+    passes(tmp_path, {method, *BESIDE.get(method, ())}, *own_tests(method))

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+import agentr
 from agentr.errors import DataError
 from agentr.methods import load
 from agentr.methods.eto import ETOConfig
 from agentr.methods.eto.rows import ComparedWith, ContrastConfig, Granularity, contrast_rows
 from agentr.search.tree import Origin, Tree
 from agentr.store.dataset import read_rows
+from agentr.store.layout import arm_of
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Message, Outcome, Task
 from tests.runs import dataset, round_of
@@ -318,6 +320,23 @@ def test_pairs_of_files_stand_beside_the_methods_own(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=r"in method\.extra_pairs holds sequences, and pairs are wanted"):
         dataset(round_of(tmp_path / "other", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
+
+
+def test_a_pair_is_traced_to_both_its_sides(tmp_path: Path) -> None:
+    method = ["method.type=eto"]
+    round_ = round_of(tmp_path, method, experts=[expert()], collect=[explored(("wait wait", 0.0))])
+    dataset(round_)
+    round_.experiment.store.close()
+    trace = agentr.open(tmp_path).rounds[1].dataset.rows.trace(0)
+    assert (trace.chosen.stage, trace.rejected and trace.rejected.stage) == (
+        arm_of(0).stage("demonstrations"),
+        "rounds/01/collect",
+    )
+    assert [node and node.action for node in trace.chosen.nodes] == ["take", "unlock"]
+    uses = agentr.open(tmp_path).rounds[1].collect.trace("door", 1)
+    assert [(use.side, use.index) for use in uses] == [("rejected", 0)]
+    uses = agentr.open(tmp_path).rounds[0].demonstrations.trace("door", 1)
+    assert [(use.side, use.index) for use in uses] == [("chosen", 0)]
 
 
 # documentation --------------------------------------------------------------------------------------------------------

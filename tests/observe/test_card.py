@@ -23,6 +23,7 @@ from agentr.store.run import RunStore
 from agentr.store.seal import hash_file, sealed_files, write_seal
 from tests.runs import measured, small, trained
 from tests.support import tiny_model
+from tests.tiny import IMITATE
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
@@ -49,7 +50,7 @@ def test_a_card_says_where_a_policy_is_from_and_what_is_known_of_it(root: Path) 
         and "| Policy | round 1 of 3 rounds |" in round_1
         and "| Seed | 0 |" in round_1
     )
-    assert "| Method | agent\\_r, preset default |" in round_1 and re.search(r"\| agentr \| \d+\.\d+", round_1)
+    assert "| Method | imitate.py, preset default |" in round_1 and re.search(r"\| agentr \| \d+\.\d+", round_1)
     assert "| Tasks of evaluation | split 'dev' |" in round_1
     assert "| warm start | rows 0 |" in round_1 and "| round 1 | good 1, revision 1 |" in round_1
     assert "The first of these goes on from the base model, each other one from the one above it." in round_1
@@ -74,7 +75,7 @@ def test_its_head_is_what_hugging_face_reads(root: Path) -> None:
         "transformers",
         "text-generation",
     )
-    assert {"agentr", "agent_r", "textcraft"} < set(card.data.tags or [])
+    assert {"agentr", "imitate", "textcraft"} < set(card.data.tags or [])
     (result,) = card.data.eval_results or []
     assert (result.dataset_type, result.dataset_split, result.metric_type, result.metric_value) == (
         "textcraft",
@@ -227,7 +228,7 @@ def test_the_configuration_of_a_card_is_that_of_the_run(file: Path, tmp_path: Pa
 
 
 def test_what_lies_on_the_machine_has_its_last_name_alone() -> None:
-    config = plain(load(None, ["warm_start.files=[/home/someone/rows.json]"], files=False))
+    config = plain(load(None, [IMITATE, "warm_start.files=[/home/someone/rows.json]"], files=False))
     config["run"]["dir"], config["env"]["url"] = "/home/someone/run", "http://10.0.0.1:8000"
     told = yaml.safe_dump(recipe(config))
     assert "rows.json" in told and "someone" not in told and "10.0.0.1" not in told

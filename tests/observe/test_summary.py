@@ -14,6 +14,7 @@ from agentr.store.run import RunStore
 from agentr.store.summaries import DatasetSummary, TreeSummary
 from agentr.types import Cost
 from tests.runs import written
+from tests.tiny import IMITATE
 
 ALL, NONE = "abcdefgh", ""
 
@@ -78,7 +79,7 @@ def test_trees_that_hold_those_of_another_stage_are_paid_for_once(tmp_path: Path
     """Revised trees are the searched ones with more in them, so what those cost is in them; other stages' costs are
     added."""
     store = RunStore(tmp_path / "run")
-    store.open(Identity.of(load(None)))
+    store.open(Identity.of(load(None, [IMITATE])))
     for stage, calls, includes in (("collect", 5, None), ("revise", 8, "rounds/01/collect"), ("steps", 100, None)):
         made = TreeSummary(
             trees=3,
@@ -100,7 +101,7 @@ def test_trees_that_hold_those_of_another_stage_are_paid_for_once(tmp_path: Path
 
 def test_a_run_without_a_stage_says_how_to_start(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "run")
-    store.open(Identity.of(load(None)))
+    store.open(Identity.of(load(None, [IMITATE])))
     store.close()
     with pytest.raises(DataError, match=r"has no stage yet.*agentr run CONFIG"):
         summarise(Run(store.root))

@@ -6,19 +6,18 @@ from pathlib import Path
 import agentr
 from agentr.evaluate.metrics import evaluate
 from agentr.evaluate.statistics import Estimate
-from agentr.methods.et_agent.rows import Operated
 from agentr.observe.summary import RunSummary, summarise
 from agentr.observe.tables import VALUES, Cells, tables
 from agentr.store.layout import CONTROL
 from agentr.store.summaries import DatasetSummary, TrainSummary
 from agentr.types import CallStatus, Outcome
-from tests.runs import AGENT_R, round_of
+from tests.runs import TINY, round_of
 from tests.trees import door, episode
 
 
 def summary(folder: Path, **changes: object) -> RunSummary:
     """A run of one round, with what a test says of it."""
-    round_of(folder / "run", AGENT_R, collect=[door()]).experiment.store.close()
+    round_of(folder / "run", TINY, collect=[door()]).experiment.store.close()
     found = summarise(agentr.open(folder / "run"))
     return replace(found, arms=[replace(found.arms[-1], **changes)])  # type: ignore[arg-type]
 
@@ -85,7 +84,7 @@ def test_success_by_label_of_the_values_that_most_tasks_have(tmp_path: Path) -> 
 
 def test_what_came_of_a_flywheel(tmp_path: Path) -> None:
     told = DatasetSummary(
-        operators={"rollout": vars(Operated(tried=4, made=3, right_after=2, calls_after=1.5, reasons={"no end": 1}))},
+        operators={"rollout": {"tried": 4, "made": 3, "right_after": 2, "calls_after": 1.5, "reasons": {"no end": 1}}},
         agreement={"flawed": {"both": 5, "whether": 4, "which": 3}},
         verdicts={"right": {"good": 2, "bad": 2}, "wrong": {"good": 3, "bad": 3}},
     )

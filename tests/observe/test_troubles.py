@@ -18,6 +18,7 @@ from agentr.observe.progress import Reporter
 from agentr.observe.troubles import MIRROR, announce, describe, note, troubles
 from agentr.store.files import read_lines
 from agentr.store.summaries import ModelSummary
+from tests.tiny import IMITATE
 
 STUCK = Cause(CauseKind.engine_stuck, "rollout-0 is stuck", "silent", "Wait.")
 MIRROR_DOWN = Cause(CauseKind.mirror_failing, "nothing is mirrored to s3://b", "no such bucket", "Mend it.")
@@ -64,7 +65,7 @@ def test_a_cause_reaches_terminal_log_events_and_status_of_a_run_that_lives_and_
     root = tmp_path / "run"
     terminal = StringIO()
     reporter = Reporter(Console(file=terminal, soft_wrap=True, width=140))
-    with opened(plan_of(load(None, [f"run.dir={root}"])), reporter) as experiment:
+    with opened(plan_of(load(None, [IMITATE, f"run.dir={root}"])), reporter) as experiment:
         for kind in CauseKind:
             announce(
                 reporter,
@@ -100,7 +101,7 @@ def test_a_stage_that_comes_to_no_rows_says_so_in_its_log_and_status(tmp_path: P
     def work(folder: Path) -> ModelSummary:
         raise NoRows("the trees gave no row to train on: 3 x too short", hint="Raise build.max_length.")
 
-    with pytest.raises(NoRows), opened(plan_of(load(None, [f"run.dir={root}"])), Reporter()) as experiment:
+    with pytest.raises(NoRows), opened(plan_of(load(None, [IMITATE, f"run.dir={root}"])), Reporter()) as experiment:
         experiment.store.stages.run("rounds/01/dataset", ModelSummary, work)
     words = "NoRows: the trees gave no row to train on: 3 x too short. Raise build.max_length."
     assert f"the run ended: {words}" in (root / "logs" / "driver.log").read_text()

@@ -22,6 +22,7 @@ from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary, TreeSummary
 from tests.commands.test_doctor import flip
+from tests.tiny import REINFORCE
 from tests.trees import tree_of
 
 LINE = {
@@ -41,7 +42,7 @@ ROLLOUTS, TRAIN = "rounds/01/rollouts", "rounds/01/train"
 def root(tmp_path: Path) -> Path:
     """A run of two steps with a tree each, of the same task. The longer rollout of a step is too long for a row."""
     store = RunStore(tmp_path / "run")
-    store.open(Identity.of(load(None, ["method.type=grpo", "train=[{batch_size: 256}]"])))
+    store.open(Identity.of(load(None, [REINFORCE, "train=[{batch_size: 256}]"])))
 
     def steps(folder: Path) -> TreeSummary:
         for step, paths in enumerate((["go / left: 1.0", "stay: 0.0"], ["go / right / on: 0.0", "stay: 1.0"]), start=1):

@@ -13,19 +13,18 @@ from agentr.read.run import Run
 from agentr.search.stored import to_json
 from agentr.store.dataset import DATASET_TYPES, PROVENANCE
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import arm_of
 from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.store.tree_table import COLUMNS, MEANING
 from agentr.types import Outcome, Task
-from tests.runs import AGENT_R, dataset, round_of
+from tests.runs import TINY, dataset, round_of
 from tests.trees import door, episode
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """One round of Agent-R: trees, their dataset, and a training."""
+    """A round: its trees, their dataset, and a training."""
     trees = [door(), episode("t1", ["open", "wait"], 0.0, Outcome.FAILURE, 1)]
-    round_ = round_of(tmp_path / "run", AGENT_R, collect=trees, revise=[door()])
+    round_ = round_of(tmp_path / "run", TINY, collect=trees, revise=[door()])
     dataset(round_)
 
     def train(folder: Path) -> TrainSummary:
@@ -39,7 +38,11 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_rounds_and_stages(run: Run) -> None:
-    assert run.name == "experiment" and run.config["method"]["type"] == "agent_r" and run.owner == ""
+    assert (run.name, run.config["method"]["type"], run.owner) == (
+        "experiment",
+        TINY[0].removeprefix("method.type="),
+        "",
+    )
     assert list(run.stages()) == [
         "model",
         "rounds/00/demonstrations",
@@ -98,7 +101,7 @@ def test_stages_and_policies_are_found_by_every_name_of_their_round(run: Run) ->
 
 def test_the_round_that_is_meant_where_none_is_named_is_the_best_or_the_last(tmp_path: Path) -> None:
     for number in (1, 2):
-        round_ = round_of(tmp_path / "run", AGENT_R, number=number, collect=[door()], revise=[door()])
+        round_ = round_of(tmp_path / "run", TINY, number=number, collect=[door()], revise=[door()])
         dataset(round_)
         round_.experiment.store.close()
     run = agentr.open(tmp_path / "run")
@@ -149,25 +152,6 @@ def test_a_row_is_traced_to_its_nodes_and_a_node_to_its_rows(run: Run) -> None:
     assert run.rounds[1].revise.trace("door", 0) == [], "nothing is made of the root"
 
 
-def test_a_pair_names_both_sides(tmp_path: Path) -> None:
-    from tests.trees import expert, explored
-
-    method = ["method.type=eto"]
-    round_ = round_of(tmp_path, method, experts=[expert()], collect=[explored(("wait wait", 0.0))])
-    dataset(round_)
-    round_.experiment.store.close()
-    trace = agentr.open(tmp_path).rounds[1].dataset.rows.trace(0)
-    assert (trace.chosen.stage, trace.rejected and trace.rejected.stage) == (
-        arm_of(0).stage("demonstrations"),
-        "rounds/01/collect",
-    )
-    assert [node and node.action for node in trace.chosen.nodes] == ["take", "unlock"]
-    uses = agentr.open(tmp_path).rounds[1].collect.trace("door", 1)
-    assert [(use.side, use.index) for use in uses] == [("rejected", 0)]
-    uses = agentr.open(tmp_path).rounds[0].demonstrations.trace("door", 1)
-    assert [(use.side, use.index) for use in uses] == [("chosen", 0)]
-
-
 def test_rows_as_a_table_and_as_hugging_face_has_them(run: Run) -> None:
     dataset = run.rounds[1].dataset
     assert dataset.rows.table().num_rows == len(dataset.rows) == 2
@@ -179,7 +163,7 @@ def test_rows_as_a_table_and_as_hugging_face_has_them(run: Run) -> None:
 @pytest.mark.slow
 def test_a_growing_stage_is_read_also_while_it_is_sealed(tmp_path: Path) -> None:
     """Whoever reads while a stage is sealed sees every tree, before and after, and no error."""
-    round_ = round_of(tmp_path, AGENT_R)
+    round_ = round_of(tmp_path, TINY)
     store, keys = round_.experiment.store, [f"t{n:03d}" for n in range(60)]
     going, problems, seen = threading.Event(), [], 0
 
@@ -252,7 +236,7 @@ def test_the_readmes_example_runs(
     trees = [door() for _ in range(20)]
     for number, tree in enumerate(trees):
         tree.task = Task("toy", f"door {number}", "train")
-    round_ = round_of(tmp_path / "runs/demo", AGENT_R, number=2, collect=trees, revise=trees)
+    round_ = round_of(tmp_path / "runs/demo", TINY, number=2, collect=trees, revise=trees)
     round_.experiment.store.stages.run(
         "rounds/01/train", TrainSummary, lambda folder: TrainSummary(checkpoint="rounds/01/train/model")
     )

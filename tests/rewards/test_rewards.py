@@ -1,4 +1,4 @@
-"""Rewards: the published ones by their numbers, and what is refused of others."""
+"""Rewards: what each must hold, what they come to together, and what is refused of others."""
 
 import math
 import os
@@ -19,7 +19,7 @@ from agentr.rewards import Gate, RewardConfig, Rewards, known, make
 from agentr.rewards.apart import RewardLost
 from agentr.rewards.group import Group, Reward, group_of
 from agentr.rows.advantages import AdvantageConfig, advantages, differ
-from agentr.search import Origin
+from agentr.search import Origin, Tree
 from agentr.search.episode import Episode
 from agentr.types import Outcome
 from tests.trees import add, child, new_tree, tree_of
@@ -42,86 +42,20 @@ def episodes(
     return group_of(tree, "answer:")
 
 
-def test_et_agent_section_3_3_unit_vector_of_the_released_code() -> None:
-    """sigma = 0.1, T = [1, 3, 2], L = [100, 200, 150]: the first earns 1.0500 x 1.0612 = 1.1142."""
-    group = episodes([1, 3, 2], [100, 200, 150])
-    first, second, third = make(RewardConfig("et_agent", options={"sigma_tool": 0.1, "sigma_len": 0.1}))(group)
-    assert first.parts["f_tool"] == pytest.approx(1.0500, abs=5e-5) and first.parts["f_len"] == pytest.approx(
-        1.0612, abs=5e-5
-    )
-    assert first.total == pytest.approx(1.1142, abs=1e-4)
-    assert third.parts["f_tool"] == third.parts["f_len"] == 1.0 and second.total < third.total < first.total
-    by_two = make(RewardConfig("et_agent", options={"scale": 1.0}))(group)
-    assert by_two[0].total == pytest.approx(first.total / 4)  # the paper's: both factors are half as large
+def unanswered() -> Tree:
+    """Three episodes without an answer (at the limit of steps, with a full context, after another action), and one that
+    answers wrongly."""
+    tree = new_tree()
+    for outcome in (Outcome.STEP_LIMIT, Outcome.CONTEXT_LIMIT, Outcome.FAILURE):
+        add(tree, 0, child(f"python: {outcome}", 0.0, outcome))
+    add(tree, 0, child("answer: wrong", 0.0, Outcome.FAILURE))
+    return tree
 
 
-def test_et_agent_sigma_falls_by_round_and_within_one() -> None:
-    score = make(RewardConfig("et_agent", options={"sigma_tool": [0.4, 0.2], "sigma_len": 0.0, "decay": True}))
-    group = episodes([1, 3], [10, 10])
-
-    def f_tool(**where: Any) -> float:
-        return score(Group(group.episodes, **where))[0].parts["f_tool"]
-
-    at = [f_tool(), f_tool(progress=0.5), f_tool(progress=1.0)]
-    assert (
-        at[0] == pytest.approx(2 / (1 + math.exp(-0.4)))
-        and at[1] == pytest.approx(2 / (1 + math.exp(-0.2)))
-        and at[2] == 1.0
-    )
-    assert f_tool(round_=2) == at[1] and f_tool(round_=5) == at[1]
-
-
-def test_et_agent_length_is_without_observations_unless_the_released_way_is_asked_for() -> None:
-    group = episodes([0, 3], [40, 40])  # the second read three observations of a token each
-    same, longer = (make(RewardConfig("et_agent", options={"observations": o}))(group) for o in (False, True))
-    assert same[0].parts["f_len"] == same[1].parts["f_len"] == 1.0
-    assert longer[0].parts["f_len"] > 1.0 > longer[1].parts["f_len"]
-
-
-def test_et_agent_wrong_or_malformed() -> None:
-    group = episodes([1, 1, 1], [10, 10, 10], earned=[1.0, 0.0, 1.0], malformed=[0, 0, 1])
-    right, wrong, malformed = make(RewardConfig("et_agent"))(group)
-    assert (
-        right.total > 0.9
-        and wrong.total == 0.0
-        and malformed.total == pytest.approx(malformed.parts["f_tool"] - 1.0, abs=0.1)
-    )
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"sigma_tool": -0.1}, "must not be below 0"),
-    ({"sigma_len": []}, "is empty"),
-    ({"scale": 0}, "must be above 0"),
-    ({"format": 1.0}, "must be 0 or below"),
-    ({"sigma": 0.1}, "has no option 'sigma'.*Did you mean 'sigma_"),
-])  # fmt: skip
-def test_options_that_make_no_sense_are_problems_of_the_configuration(options: dict[str, Any], message: str) -> None:
-    config = RewardConfig("et_agent", options=options)
-    with pytest.raises(ConfigError, match=message):
-        make(config)
-    (problem,) = find_problems(config)
+def test_an_option_that_there_is_not_is_a_problem_of_the_configuration() -> None:
+    (problem,) = find_problems(RewardConfig("length", options={"per_tokens": 0.1}))
     assert problem.key == "options"
-
-
-def test_arpo_section_3_4() -> None:
-    """-1 for what is malformed or has no answer; a right answer earns 0.1 more if both tools were called, a wrong one
-    nothing."""
-    both, one = ("search: a", "python: 1"), ("search: a", "search: b")
-
-    def reward(*actions: str, earned: float = 1.0, malformed: bool = False) -> float:
-        tree, at = new_tree(), 0
-        for action in actions[:-1]:
-            at = add(tree, at, child(action, action="" if malformed else action)).id
-        add(tree, at, child(actions[-1], earned, Outcome.SUCCESS if earned == 1.0 else Outcome.FAILURE))
-        return make(RewardConfig("arpo"))(group_of(tree, "answer:"))[0].total
-
-    assert reward(*both, "answer: x") == pytest.approx(1.1) and reward(*one, "answer: x") == 1.0
-    assert (
-        reward(*both, "answer: x", earned=0.4) == pytest.approx(0.5) and reward(*both, "answer: x", earned=0.0) == 0.0
-    )
-    assert reward(*both, "answer: x", malformed=True) == reward(*both, "search: c", earned=0.0) == -1.0
-    with pytest.raises(ConfigError, match="must be a list"):
-        make(RewardConfig("arpo", options={"tools": "search:"}))
+    assert re.search("has no option 'per_tokens'.*Did you mean 'per_token'", str(problem))
 
 
 def test_unknown_rewards_name_the_nearest() -> None:
@@ -333,7 +267,7 @@ def test_no_failure_ranks_above_a_success_whatever_the_prices(
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     made=EPISODES,
-    name=st.sampled_from(["et_agent", "arpo", "length", f"{__name__}:Discount"]),
+    name=st.sampled_from([*known(), f"{__name__}:Discount"]),
     malformed=st.lists(st.booleans(), min_size=8, max_size=8),
 )
 def test_the_gate_holds_for_every_reward_that_shapes(
@@ -361,16 +295,3 @@ def test_what_the_gate_took_is_a_component_of_failures() -> None:
     won, lost = rewards(episodes([0, 0], [10, 30], earned=[1.0, 0.0]))
     assert "gate" not in won.parts and lost.parts["gate"] == pytest.approx(0.6) and lost.total == 0.0
     assert lost.parts["length"] == pytest.approx(-0.3), "what the reward said stays in sight"
-
-
-def test_an_episode_without_an_answer_is_not_well_formed() -> None:
-    """At the limit of steps, with a full context, or after another action: the released code asks for an answer."""
-    tree = new_tree()
-    for outcome in (Outcome.STEP_LIMIT, Outcome.CONTEXT_LIMIT, Outcome.FAILURE):
-        add(tree, 0, child(f"python: {outcome}", 0.0, outcome))
-    add(tree, 0, child("answer: wrong", 0.0, Outcome.FAILURE))
-    for name in ("et_agent", "arpo"):
-        assert [r.total for r in make(RewardConfig(name))(group_of(tree, "answer:"))] == [-1.0, -1.0, -1.0, 0.0]
-    assert [r.total for r in make(RewardConfig("et_agent"))(group_of(tree))] == [0.0] * 4, (
-        "where no action is an answer, none is missing"
-    )

@@ -52,8 +52,8 @@ def test_the_size_of_a_round_of_online_training() -> None:
 
 
 def test_a_method_that_explores_says_its_stages_in_order() -> None:
-    method = method_of(load(None, [IMITATE, "method.copies=true"]).method)
-    assert method.describe() == "collect (search), then copy (copy)"
+    method = method_of(load(None, [IMITATE, "method.revises=true"]).method)
+    assert method.describe() == "collect (search), then revise (revise)"
     assert (method.trees(None), method.trees(7)) == (None, 7)
 
 

@@ -30,7 +30,7 @@ from agentr.tasks.formats import ReAct
 from agentr.types import Message, task_id
 from tests.policy.test_families import DRAWN, codec_of
 from tests.reasoning import grown
-from tests.runs import AGENT_R, dataset, given, round_of
+from tests.runs import TINY, dataset, given, round_of
 from tests.support import tiny_tokenizer
 from tests.trees import codec, conversed, door, expert, explored, reasoned, tree_of
 
@@ -198,7 +198,7 @@ def run(tmp_path: Path) -> Path:
     general = [{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}]
     (tmp_path / "general.json").write_text(json.dumps(general))
     mixture = f"{{demonstrations: 0.5, earlier_rounds: 1, general_path: {tmp_path / 'general.json'}, eta: 0.8}}"
-    method = [*AGENT_R, f"method.mixture={mixture}"]
+    method = [*TINY, f"method.mixture={mixture}"]
     first = round_of(tmp_path / "run", method, model=tmp_path / "model", revise=[door()])
     shown = Row(
         good().input_ids,

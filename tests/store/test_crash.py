@@ -27,10 +27,11 @@ from agentr.store.lease import Lease
 from agentr.store.run import RunStore
 from agentr.store.summaries import DatasetSummary, Summary, TreeSummary
 from agentr.types import Outcome
-from tests.runs import AGENT_R, dataset, round_of
+from tests.runs import TINY, dataset, round_of
+from tests.tiny import IMITATE
 from tests.trees import door, episode
 
-CONFIG = load(None)
+CONFIG = load(None, [IMITATE])
 
 
 class Killed(BaseException):
@@ -94,7 +95,7 @@ def seal_trees(root: Path) -> None:
 
 def build_rows(root: Path) -> None:
     """Builds a dataset of trees that are there already, and seals it."""
-    round_ = healthy(lambda: round_of(root, AGENT_R, revise=[door()]))
+    round_ = healthy(lambda: round_of(root, TINY, revise=[door()]))
     try:
         dataset(round_)
     finally:
@@ -231,7 +232,7 @@ def test_a_tree_that_is_written_is_never_lost_while_its_forest_is_sealed(tmp_pat
 def test_a_disk_that_is_full_leaves_the_stage_as_it_was(tmp_path: Path) -> None:
     """The error names the cause; after space was freed the same command goes on."""
     store = RunStore(tmp_path / "run")
-    store.open(Identity.of(load(None)))
+    store.open(Identity.of(load(None, [IMITATE])))
 
     def much(folder: Path) -> DatasetSummary:
         for number in range(9):
@@ -250,7 +251,7 @@ def test_a_disk_that_is_full_leaves_the_stage_as_it_was(tmp_path: Path) -> None:
 def test_a_run_directory_that_is_gone_is_noticed_and_not_created_anew(tmp_path: Path) -> None:
     root = tmp_path / "run"
     store = RunStore(root)
-    store.open(Identity.of(load(None)))
+    store.open(Identity.of(load(None, [IMITATE])))
 
     def vanish(folder: Path) -> Summary:
         root.rename(tmp_path / "moved")

@@ -49,7 +49,7 @@ from agentr.store.working import working
 from agentr.train.checkpoints import is_complete, latest, seal
 from agentr.train.job import TrainJob
 from tests.commands.test_doctor import contents, make
-from tests.runs import AGENT_R
+from tests.runs import TINY
 from tests.s3 import S3, s3_server
 
 
@@ -103,7 +103,7 @@ _NOWHERE = "''"
 
 
 def config_of(url: str, *overrides: str) -> Config:
-    return load(None, [*AGENT_R, f"run.mirror={url or _NOWHERE}", *overrides])
+    return load(None, [*TINY, f"run.mirror={url or _NOWHERE}", *overrides])
 
 
 @contextlib.contextmanager
@@ -347,7 +347,7 @@ def test_a_process_that_is_killed_in_an_upload_leaves_nothing_torn(tmp_path: Pat
         stage(store, "rounds/01/train", weights=weights(1, 4 * PART))
         stage(store, "rounds/02/train", weights=weights(2))
     large = hash_file(root / "rounds/01/train/model/weights")
-    arguments = [sys.executable, "-c", textwrap.dedent(DRIVER), str(root), url, *AGENT_R, f"run.mirror={url}"]
+    arguments = [sys.executable, "-c", textwrap.dedent(DRIVER), str(root), url, *TINY, f"run.mirror={url}"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "sending\n"
         process.kill()
@@ -579,7 +579,7 @@ def test_where_a_run_is_mirrored_may_change(root: Path, folder: str) -> None:
 )
 def test_a_wrong_address_is_a_problem_of_the_configuration(url: str, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        load(None, [f"run.mirror={url}"])
+        load(None, [*TINY, f"run.mirror={url}"])
     assert f"run.mirror: {message}" in str(raised.value) and "hidden" not in str(raised.value).replace(url, "")
 
 
@@ -1074,7 +1074,7 @@ def test_a_signal_to_end_does_not_wait_for_a_server_that_hangs(root: Path, s3: S
             sys.executable,
             "-c",
             textwrap.dedent(STOPPED),
-            *AGENT_R,
+            *TINY,
             f"run.mirror={s3.new()}",
             f"run.dir={root}",
         ]

@@ -28,13 +28,14 @@ from agentr.store.records import read_config
 from agentr.store.run import RunStore
 from agentr.store.summaries import DatasetSummary, Summary
 from agentr.store.tree_table import COLUMNS
+from tests.tiny import IMITATE
 from tests.trees import door
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     opened = RunStore(tmp_path / "run")
-    opened.open(Identity.of(load(None)))
+    opened.open(Identity.of(load(None, [IMITATE])))
     return opened
 
 
@@ -103,17 +104,17 @@ def test_the_seconds_of_a_stage_within_a_stage_are_its_own(store: RunStore, monk
 
 def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
     store.close()
-    store.open(Identity.of(load(None, ["run.seed=9"])))  # before the first stage it may be mended
+    store.open(Identity.of(load(None, [IMITATE, "run.seed=9"])))  # before the first stage it may be mended
     store.close()
-    store.open(Identity.of(load(None)))
+    store.open(Identity.of(load(None, [IMITATE])))
     store.stages.run("model", Summary, lambda folder: Summary())
     store.close()
     again = RunStore(store.root)
     with pytest.raises(RunError, match=r"run\.seed: 0 -> 5"):
-        again.open(Identity.of(load(None, ["run.seed=5"])))
-    again.open(Identity.of(load(None, ["cluster.cpus=3", "run.rounds=7"])))
+        again.open(Identity.of(load(None, [IMITATE, "run.seed=5"])))
+    again.open(Identity.of(load(None, [IMITATE, "cluster.cpus=3", "run.rounds=7"])))
     again.close()
-    again.open(Identity.of(load(None, ["run.seed=5"])), allow_change=True)
+    again.open(Identity.of(load(None, [IMITATE, "run.seed=5"])), allow_change=True)
     assert events(again, "config_changed")[-1]["change"].startswith("run.seed: 0 -> 5")
 
 
@@ -195,7 +196,7 @@ def test_stages_of_another_run_are_adopted_whole_where_there_are_none(store: Run
     for name in ("rounds/01/dataset", "rounds/02/dataset"):
         store.stages.run(name, DatasetSummary, dataset, {"seed": 1})
     other = RunStore(tmp_path / "other")
-    other.open(Identity.of(load(None)))
+    other.open(Identity.of(load(None, [IMITATE])))
     own = other.stages.run("rounds/02/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=5))
     other.stages.adopt(store.stages, ["rounds/01/dataset", "rounds/02/dataset", "rounds/03/dataset"])
     assert other.record("rounds/01/dataset") == store.record("rounds/01/dataset")
@@ -228,7 +229,7 @@ def test_a_second_driver_is_refused_with_the_owners_name(store: RunStore) -> Non
         from agentr.config.identity import Identity
         from agentr.methods import load
         from agentr.store.run import RunStore
-        RunStore(Path({str(store.root)!r})).open(Identity.of(load(None)))
+        RunStore(Path({str(store.root)!r})).open(Identity.of(load(None, [{IMITATE!r}])))
     """
     second = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert second.returncode != 0
@@ -259,11 +260,11 @@ def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
     store.stages.run("model", Summary, lambda folder: Summary())
     store.close()
     with pytest.raises(RunError, match=r"another configuration: run\.seed: 0 -> 3"):
-        RunStore(store.root).open(Identity.of(load(None, ["run.seed=3"])))
+        RunStore(store.root).open(Identity.of(load(None, [IMITATE, "run.seed=3"])))
     (store.root / "config.yaml").write_text("run: {recipe: eto}")
     (store.root / "manifest.json").unlink()
     with pytest.raises(DataError, match="earlier version"):
-        RunStore(store.root).open(Identity.of(load(None)))
+        RunStore(store.root).open(Identity.of(load(None, [IMITATE])))
     assert RunStore(store.root).owner() == ""
 
 
@@ -277,12 +278,12 @@ def test_a_run_whose_first_stage_failed_may_be_mended(store: RunStore) -> None:
         store.stages.run("model", Summary, fail)
     store.close()
     mended = RunStore(store.root)
-    mended.open(Identity.of(load(None, ["run.seed=3"])))
+    mended.open(Identity.of(load(None, [IMITATE, "run.seed=3"])))
     mended.stages.run("model", Summary, lambda folder: Summary())
     mended.close()
     assert read_config(store.root)["run"]["seed"] == 3
     with pytest.raises(RunError, match=r"another configuration: run\.seed: 3 -> 4"):
-        RunStore(store.root).open(Identity.of(load(None, ["run.seed=4"])))
+        RunStore(store.root).open(Identity.of(load(None, [IMITATE, "run.seed=4"])))
 
 
 def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
@@ -294,14 +295,14 @@ def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
         from agentr.store.run import RunStore
         from agentr.store.summaries import Summary
         store = RunStore(Path({str(tmp_path)!r}))
-        store.open(Identity.of(load(None)))
+        store.open(Identity.of(load(None, [{IMITATE!r}])))
         store.stages.run("a", Summary, lambda folder: Summary())
         store.stages.run("b", Summary, lambda folder: os.kill(os.getpid(), signal.SIGKILL))
     """
     dead = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert dead.returncode == -9
     store = RunStore(tmp_path)
-    store.open(Identity.of(load(None)))
+    store.open(Identity.of(load(None, [IMITATE])))
     assert store.sealed("a")
     assert not store.sealed("b")
 
@@ -483,7 +484,7 @@ def test_a_lost_manifest_is_made_anew_from_the_seals(store: RunStore, damage: st
         store.layout.manifest.write_text(damage)
     assert {record.name: record for record in RunStore(store.root).records()} == before, "it is read without"
     again = RunStore(store.root)
-    again.open(Identity.of(load(None)))
+    again.open(Identity.of(load(None, [IMITATE])))
     assert again.stages.run("rounds/01/dataset", DatasetSummary, lambda folder: pytest.fail("it is sealed")).rows == 3
     again.close()
     assert {record.name: record for record in RunStore(store.root).records()} == before

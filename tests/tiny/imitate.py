@@ -8,9 +8,10 @@ from agentr.collect.job import Unit, Work
 from agentr.rounds.method import Imitation, ImitationConfig
 from agentr.rounds.round import Round
 from agentr.rows.dataset import Candidate
-from agentr.rows.revision import good_rows
+from agentr.rows.revision import good_rows, revision_rows
 from agentr.rows.targets import Targets
 from agentr.search import UCT, Tree, UCTConfig
+from agentr.search.revision import Splice
 
 
 @dataclass
@@ -22,15 +23,15 @@ class ImitateConfig(ImitationConfig):
     """How a tree is searched."""
     least: float = 0.5
     """Least return of what is imitated."""
-    copies: bool = False
+    revises: bool = False
     """Whether there is the second stage."""
 
 
 @dataclass(frozen=True)
-class Copy(Work):
+class Revise(Work):
     """The trees of the first stage as they are."""
 
-    kind = "copy"
+    kind = "revise"
     source = "collect"
     extends = True
 
@@ -39,18 +40,22 @@ class Copy(Work):
 
 
 class Imitate(Imitation[ImitateConfig]):
-    """Search trees, imitation of good paths."""
+    """Search trees, imitation of good paths, and of revisions where trees have some."""
 
     name = "imitate"
     title = "Imitate"
     config_class = ImitateConfig
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
-        return {"collect": Grow(UCT(self.config.search))} | ({"copy": Copy()} if self.config.copies else {})
+        return {"collect": Grow(UCT(self.config.search))} | ({"revise": Revise()} if self.config.revises else {})
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
+        targets = Targets.of(round_.config.build)
         for tree in round_.trees([*self.exploration(1)][-1]):
-            yield from good_rows(tree, self.config.least, limit=2, targets=Targets.of(round_.config.build))
+            yield from revision_rows(
+                tree, Splice.executed, round_.codec, round_.action_format, limit=0, targets=targets
+            )
+            yield from good_rows(tree, self.config.least, limit=2, targets=targets)
 
 
 METHOD = Imitate
