@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs/compare/tasks").glob("*.yaml"))
 #: Run in a folder that has a copy of agentr for each method, without that method's: imports every module, asks for what
 #: there is, loads and estimates configurations. The libraries are imported once, and each copy is looked at by a child
-#: process.
+#: process, two at a time.
 SCRIPT = """
 import importlib, json, os, pkgutil, sys
 from pathlib import Path
@@ -52,14 +52,24 @@ def look(gone, configs):
 import_all()
 for name in [name for name in sys.modules if name.split(".")[0] == "agentr"]:
     del sys.modules[name]
-failed = []
+failed, looking = [], {}
+
+def ended():
+    child, status = os.wait()
+    gone = looking.pop(child)
+    if status:
+        failed.append(gone)
+
 for gone, configs in json.loads(sys.argv[1]).items():
+    if len(looking) == 2:
+        ended()
     if not (child := os.fork()):
         look(gone, configs)
         sys.stdout.flush()
         os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        failed.append(gone)
+    looking[child] = gone
+while looking:
+    ended()
 sys.exit(f"fails without {failed}" if failed else 0)
 """
 
