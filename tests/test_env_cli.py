@@ -161,7 +161,7 @@ def test_a_person_plays_on_from_a_turn_of_a_tree(tmp_path: Path):
     error = agentr("envs", "play", "--run", str(run), "--tree", "stick@0", "--turn", "99").exception
     assert isinstance(error, ConfigError) and f"0 to {len(plan)}" in error.hint
     error = agentr("envs", "play", "--run", str(run)).exception
-    assert isinstance(error, ConfigError) and "which tree" in error.message
+    assert isinstance(error, ConfigError) and "no tree" in error.message
     for arguments in ([], ["textcraft", "--run", str(run)]):
         assert isinstance(agentr("envs", "play", *arguments).exception, ConfigError)
     other = played(tmp_path / "other", plan, observation="You see a dragon.")
