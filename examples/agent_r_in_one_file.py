@@ -203,14 +203,14 @@ async def agent_r(folder: Path) -> tuple[Evaluation, Evaluation]:
                 f"{before.success.n} held-out tasks"
             )
 
-            searched = await search(trees, await trees.tasks("train", HARD, 90))
+            searched = await search(trees, await trees.tasks("train", HARD, 120))
             say(f"searched {len(searched)} trees, {solved(searched)} of them with a success")
             revised = await revise(trees, searched)
             rows = rows_of(trees, revised)
             kept = sum(row.provenance.kind == "revision" for row in rows)
             say(f"{kept} revisions earned what the good path did; with good episodes that is {len(rows)} rows")
 
-            policy = imitate(policy, rows, folder / "round_1", steps=50)
+            policy = imitate(policy, rows, folder / "round_1", steps=60)
             await engine.load(policy)
             after = await measure(trees, "after", held_out)
             say(f"after a round of Agent-R: {after.success.as_percent()} % of the same tasks")

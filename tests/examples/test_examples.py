@@ -52,6 +52,6 @@ def test_agent_r_in_one_file() -> None:
     # DeepSpeed says on standard output, too, which accelerator it takes.
     warm_start, searched, revised, after = re.findall(r"^ *\d+ s  (.+)$", told, re.MULTILINE)
     assert re.search(r"episodes: \d+\.\d \[\d+\.\d, \d+\.\d\] % of 150 held-out tasks", warm_start)
-    assert re.fullmatch(r"searched 90 trees, [1-9]\d* of them with a success", searched)
+    assert re.fullmatch(r"searched 120 trees, [1-9]\d* of them with a success", searched)
     assert re.match(r"[1-9]\d* revisions earned what the good path did", revised)
     assert re.search(r"\d+\.\d \[\d+\.\d, \d+\.\d\] % of the same tasks", after)
