@@ -31,7 +31,8 @@ from tests.runs import TINY, dataset, round_of
 from tests.tiny import IMITATE
 from tests.trees import door, episode
 
-CONFIG = load(None, [IMITATE])
+#: Names no code: noting which code a run is trusted with may fail, and the run goes on.
+CONFIG = load(None)
 
 
 class Killed(BaseException):
