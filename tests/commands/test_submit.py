@@ -1,5 +1,6 @@
 """What may travel to a cluster, and what is refused before anything is sent."""
 
+import logging
 import runpy
 import sys
 from collections.abc import AsyncIterator
@@ -54,10 +55,13 @@ def test_what_is_too_large_or_no_project_is_refused(tmp_path: Path, monkeypatch:
         ),
     ],
 )
-def test_a_wrong_configuration_is_refused_here(overrides: list[str], answer: str) -> None:
+def test_a_wrong_configuration_is_refused_here(
+    overrides: list[str], answer: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(ConfigError) as error:
         submit(Path("configs/demo.yaml"), overrides, "http://127.0.0.1:9", working_dir=ROOT)
     assert answer in str(error.value)
+    assert caplog.handler.level == logging.NOTSET, "Ray's handlers alone are made quiet"
 
 
 def test_a_configuration_that_does_not_travel_is_refused(tmp_path: Path) -> None:
