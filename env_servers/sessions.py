@@ -62,6 +62,7 @@ class SessionTable(SessionStore[State]):
                 raise Refused(409, f"step index {index}, but the session has taken {session.steps} steps", GONE)
             if session.last.done and not past_end:
                 raise Refused(409, "the episode has ended", "Open another session.")
+            self._check_length(action)
             observed = await self._call(session, "step", lambda: self._step(session.state, action))
             session.last, session.action, session.steps = observed, action, session.steps + 1
             return session.observed()
@@ -72,6 +73,7 @@ class SessionTable(SessionStore[State]):
         Raises:
             Refused: 409 for an ended episode or an environment that cannot fork; 404, 410, 429, 500, 503, 504.
         """
+        self._check_length(*actions)
         with self._room(len(actions)):
             async with self._use(session_id) as session:
                 if session.last.done:
@@ -177,6 +179,11 @@ class SessionTable(SessionStore[State]):
                 # a call that is still running disposes of it itself
                 self._remove(session, dispose=refused.status != 504)
             raise
+
+    def _check_length(self, *actions: str) -> None:
+        most = self._environment.spec.action_chars
+        if any(len(action) > most for action in actions):
+            raise Refused(422, f"an action may have {most} characters")
 
     def _free(self, state: State | None) -> None:
         if state is not None:

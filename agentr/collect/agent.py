@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from agentr.collect.meter import Meter
 from agentr.config.model import ModelConfig
@@ -15,7 +17,7 @@ from agentr.config.policy import PolicyConfig, SamplingConfig
 from agentr.config.schema import Config, EnvConfig, TaskSelection
 from agentr.config.turns import CutOff, FullContext, PromptConfig, TurnsConfig, WithoutAction
 from agentr.envs.client import EnvClient, Recorded, Session
-from agentr.errors import PromptRefused
+from agentr.errors import ConfigError, PromptRefused
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
 from agentr.policy.template import REASONS
@@ -26,7 +28,19 @@ from agentr.seeds import derived_seed
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening as opening_of
 from agentr.tasks.tools import tools_of
-from agentr.types import CallStatus, Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
+from agentr.types import (
+    Asked,
+    CallStatus,
+    Completion,
+    Cost,
+    FinishReason,
+    Message,
+    Observation,
+    Outcome,
+    Sampling,
+    Task,
+    messages_of,
+)
 from env_servers.protocol import EnvironmentSpec
 
 log = logging.getLogger(__name__)
@@ -239,8 +253,12 @@ class Agent:
         """A new tree of a task, and the session at its root.
         A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
-        messages = opening_of(self.spec, self.prompt, session.last.observation, self.codec.calls)
-        tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
+        asked = session.last.asked
+        if asked is None:
+            messages = opening_of(self.spec, self.prompt, session.last.observation, self.codec.calls)
+        else:
+            messages = tuple(heard(asked))
+        tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name, asked)
         tree.hiding = None if self.turns.keep_reasoning else self.codec.hiding
         self.on_start(tree)
         if not self._has_room(len(tree.prompt_ids)):
@@ -300,10 +318,12 @@ class Agent:
         own, begun = self.sampling, self.codec.begin(prefix) if prefix else ()
         warmth = own.temperature if asked.temperature is None else asked.temperature
         most = min(own.max_tokens, prompt.room - len(begun)) if prefix else own.max_tokens
+        narrowed = {} if (call := session.last.asked) is None else call.settings
+        most, stop = min(most, narrowed.get("max_tokens", most)), (*self.format.stop, *narrowed.get("stop", ()))
         request = GenerateRequest(
             (*prompt.token_ids, *begun),
             asked.n,
-            Sampling(warmth, most, own.top_p, asked.seed, self.format.stop, self.codec.stop_ids),
+            Sampling(warmth, most, own.top_p, asked.seed, stop, self.codec.stop_ids),
             affinity=tree.task.key,
             messages=(*prompt.messages, Message("assistant", prefix)) if prefix else prompt.messages,
             reuse_prefix=reuse_prefix,
@@ -326,7 +346,11 @@ class Agent:
         policy_s: float = 0.0,
     ) -> Expanded:
         parsed = [self._parse(completion) for completion in completions]
-        actions = list(dict.fromkeys(p.action for p in parsed if p.action is not None))
+        if program := session.last.asked:  # it reads the turns itself, also those that we cannot
+            sent = [answered(completion, prompt, program) for completion in completions]
+        else:
+            sent = [turn.action for turn in parsed]
+        actions = list(dict.fromkeys(action for action in sent if action is not None))
         started = time.monotonic()
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
         env_s = round(time.monotonic() - started, 4)
@@ -335,12 +359,14 @@ class Agent:
         turns = Expanded(
             [], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s
         )
-        for completion, turn in zip(completions, parsed, strict=True):
-            after = session if turn.action is None else executed[turn.action]
+        for completion, turn, action in zip(completions, parsed, sent, strict=True):
+            after = session if action is None else executed[action]
             seen = after.last
-            if turn.action is None:  # the environment is not asked, and the return so far stays
+            if action is None:  # the environment is not asked, and the return so far stays
                 seen = Observation.failed(turn.problem, tree.nodes[node].reward)
             child = _child(tree, self.codec, completion, turn.action or "", seen, prompt.forgotten)
+            if seen.asked is not None:
+                child = replace(child, **_asked(tree, node, self.codec, child, seen.asked, prompt), sent=action)
             turns.children.append(replace(child, outcome=self._outcome(tree, prompt, child, seen)))
             turns.sessions.append(after)
         return turns
@@ -353,7 +379,8 @@ class Agent:
     def _outcome(self, tree: Tree, prompt: Prompt, child: Child, seen: Observation) -> Outcome | None:
         if seen.done:
             return Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE
-        return None if self._has_room(prompt.kept + tree.length(child)) else Outcome.CONTEXT_LIMIT
+        taken = prompt.kept + tree.length(child) if child.behind is None else child.behind[1] + len(child.bridge_ids)
+        return None if self._has_room(taken) else Outcome.CONTEXT_LIMIT
 
     def _has_room(self, tokens: int) -> bool:
         """Whether a turn has room after so many tokens."""
@@ -381,6 +408,51 @@ def _child(
         forgotten=forgotten,
         reasoning=reasoning,
     )
+
+
+def heard(asked: Asked) -> list[Message]:
+    """Returns the messages of a program's call.
+
+    Raises:
+        ConfigError: It needs what is not there yet.
+    """
+    lacking = [*(["tools"] if asked.tools else []), *(asked.settings.keys() - {"stop", "max_tokens"})]
+    if lacking or any("calls" in message or message["role"] == "tool" for message in asked.messages or ()):
+        raise ConfigError(
+            f"the program's call has {', '.join(lacking) or 'tool calls'}, which agentr does not serve yet"
+        )
+    return messages_of(asked.messages or ())
+
+
+def answered(completion: Completion, prompt: Prompt, asked: Asked) -> str:
+    """Returns what a program is answered, as an action: a turn as an engine's server would give it."""
+    text = completion.text
+    for stop in asked.settings.get("stop", ()):
+        text = text.removesuffix(stop)
+    usage = [len(prompt.token_ids), len(completion.token_ids)]
+    answer = {"content": text, "calls": [], "finish": completion.finish.value, "usage": usage}
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _asked(tree: Tree, node: int, codec: ChatCodec, child: Child, asked: Asked, prompt: Prompt) -> dict[str, Any]:
+    """What a child has beside others: what the program asks after it, and the ids of that."""
+    action = child.action if asked.action is None else asked.action
+    if asked.messages is None:
+        return {"asked": asked, "action": action}
+    path, new = tree.path(node), heard(asked)
+    if asked.after == len(path) + 1:
+        earlier, seen = child, prompt.token_ids
+    elif asked.after:
+        earlier = path[asked.after - 1]
+        seen = tuple(tree.prompt(earlier.parent))
+    else:
+        return {"asked": asked, "action": action, "behind": (0, 0), "bridge_ids": tuple(codec.prompt(new))}
+    if not asked.answered:
+        kept, bridge = codec.instead(new, seen)
+        return {"asked": asked, "action": action, "behind": (asked.after, kept), "bridge_ids": tuple(bridge)}
+    bridge = tuple(codec.behind(new, closed=earlier.token_ids[-1:] == (codec.end_id,)))
+    behind = None if earlier is child else (asked.after, len(seen) + len(earlier.token_ids))
+    return {"asked": asked, "action": action, "behind": behind, "bridge_ids": bridge}
 
 
 def _refused(before: Node, session: Session, n: int, refused: PromptRefused) -> Expanded:
@@ -428,7 +500,7 @@ class Sessions:
         async with self._opening:  # several expansions of one node wait for one session
             session = self._open.pop(node, None)
             if session is None:
-                path = [Recorded(n.action, n.observation) for n in self._tree.path(node) if n.action]
+                path = [Recorded(n.played, n.observation) for n in self._tree.path(node) if n.played]
                 session = await self._env.open(self._tree.task, path)
             self._open[node] = session
             return session
@@ -441,7 +513,7 @@ class Sessions:
         for node in self._tree.path(leaf)[:-1]:
             if node.id not in self._open:
                 above = await self.at(node.parent)
-                self._open[node.id] = (await above.expand([node.action]))[0] if node.action else above
+                self._open[node.id] = (await above.expand([node.played]))[0] if node.played else above
 
     def cut(self, size: int) -> None:
         """Takes the tree's last nodes off again, so that ``size`` are left, and closes what stands there."""

@@ -218,6 +218,47 @@ class ChatCodec:
         """
         return [*([] if closed else [self.end_id]), *self._after_turn([Message(role, observation)])]
 
+    def behind(self, messages: Sequence[Message], *, closed: bool = True) -> list[int]:
+        """Encodes messages that come behind a completion, and the beginning of the assistant's next turn.
+
+        Args:
+            messages: The first one is not the assistant's.
+            closed: As for `bridge`.
+
+        Raises:
+            ModelError: The template does not show them, as in `prompt`.
+        """
+        first, *others = _groups(messages)
+        ids = [*([] if closed else [self.end_id]), *self._after_turn(first)]
+        for turn, *more in others:
+            ids += [*self.turn(turn.content), *self._after_turn(more)]
+        return ids
+
+    def instead(self, messages: Sequence[Message], prompt: Sequence[int]) -> tuple[int, list[int]]:
+        """Encodes messages that come in place of the completion of a prompt.
+
+        Returns:
+            How many ids of the prompt are kept, and what comes behind them.
+
+        Raises:
+            ModelError: As in `behind`, or the prompt has another end than those of the template.
+        """
+        if not messages:
+            return len(prompt), []
+        if messages[0].role == "assistant":
+            return len(prompt), [*self.turn(messages[0].content), *self.behind(messages[1:])]
+        first, *others = _groups(messages)
+        _, between, *rest = self._template.frame(("user", *(m.role for m in first)), self.calls is not None)
+        opening, ids = (
+            self._plain.raw(self._template.opening),
+            [*self._plain.after("", *pieces_of([between, *rest], [m.content for m in first]))],
+        )
+        if [*prompt[-len(opening) :]] != opening:
+            raise ModelError(f"{self.name}: a prompt does not end as its chat template ends one.")
+        for turn, *more in others:
+            ids += [*self.turn(turn.content), *self._after_turn(more)]
+        return len(prompt) - len(opening), ids
+
     @property
     def answerers(self) -> tuple[Answerer, ...]:
         """The roles that an observation may have."""
