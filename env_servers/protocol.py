@@ -269,6 +269,7 @@ class Snapshot(Wire):
     reward: float
     status: CallStatus = later(CallStatus.ok)
     scores: dict[str, Score] = later({})
+    asked: Asked | None = later(None)
     state: Annotated[dict[str, Any], AfterValidator(text)]
 
 

@@ -127,6 +127,7 @@ class SessionTable(SessionStore[State]):
                 reward=last.reward,
                 status=last.status,
                 scores=dict(last.scores),
+                asked=last.asked,
                 state=data,
             )
 
@@ -153,9 +154,8 @@ class SessionTable(SessionStore[State]):
 
         with self._room(1):
             state = await self.worker.run("restore", restored, late=self._free)
-        observed = Observation(
-            snapshot.observation, snapshot.reward, snapshot.done, status=snapshot.status, scores=snapshot.scores
-        )
+        seen = (snapshot.observation, snapshot.reward, snapshot.done)
+        observed = Observation(*seen, status=snapshot.status, scores=snapshot.scores, asked=snapshot.asked)
         return self._add(self._new(state, observed, steps=snapshot.steps)).observed()
 
     # within a session -------------------------------------------------------------------------------------------------

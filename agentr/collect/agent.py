@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from agentr.collect.asked import answered, following, heard
 from agentr.collect.meter import Meter
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyConfig, SamplingConfig
 from agentr.config.schema import Config, EnvConfig, TaskSelection
 from agentr.config.turns import CutOff, FullContext, PromptConfig, TurnsConfig, WithoutAction
 from agentr.envs.client import EnvClient, Recorded, Session
-from agentr.errors import ConfigError, PromptRefused
+from agentr.errors import PromptRefused
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
 from agentr.policy.template import REASONS
@@ -28,19 +27,7 @@ from agentr.seeds import derived_seed
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening as opening_of
 from agentr.tasks.tools import tools_of
-from agentr.types import (
-    Asked,
-    CallStatus,
-    Completion,
-    Cost,
-    FinishReason,
-    Message,
-    Observation,
-    Outcome,
-    Sampling,
-    Task,
-    messages_of,
-)
+from agentr.types import CallStatus, Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
 from env_servers.protocol import EnvironmentSpec
 
 log = logging.getLogger(__name__)
@@ -318,7 +305,7 @@ class Agent:
         own, begun = self.sampling, self.codec.begin(prefix) if prefix else ()
         warmth = own.temperature if asked.temperature is None else asked.temperature
         most = min(own.max_tokens, prompt.room - len(begun)) if prefix else own.max_tokens
-        narrowed = {} if (call := session.last.asked) is None else call.settings
+        narrowed = {} if (call := tree.nodes[asked.node].asked) is None else call.settings
         most, stop = min(most, narrowed.get("max_tokens", most)), (*self.format.stop, *narrowed.get("stop", ()))
         request = GenerateRequest(
             (*prompt.token_ids, *begun),
@@ -346,8 +333,8 @@ class Agent:
         policy_s: float = 0.0,
     ) -> Expanded:
         parsed = [self._parse(completion) for completion in completions]
-        if program := session.last.asked:  # it reads the turns itself, also those that we cannot
-            sent = [answered(completion, prompt, program) for completion in completions]
+        if program := tree.nodes[node].asked:  # it reads the turns itself, also those that we cannot
+            sent = [answered(completion, len(prompt.token_ids), program) for completion in completions]
         else:
             sent = [turn.action for turn in parsed]
         actions = list(dict.fromkeys(action for action in sent if action is not None))
@@ -366,7 +353,9 @@ class Agent:
                 seen = Observation.failed(turn.problem, tree.nodes[node].reward)
             child = _child(tree, self.codec, completion, turn.action or "", seen, prompt.forgotten)
             if seen.asked is not None:
-                child = replace(child, **_asked(tree, node, self.codec, child, seen.asked, prompt), sent=action)
+                child = replace(
+                    child, **following(tree, node, self.codec, child, prompt.token_ids, seen.asked), sent=action
+                )
             turns.children.append(replace(child, outcome=self._outcome(tree, prompt, child, seen)))
             turns.sessions.append(after)
         return turns
@@ -408,51 +397,6 @@ def _child(
         forgotten=forgotten,
         reasoning=reasoning,
     )
-
-
-def heard(asked: Asked) -> list[Message]:
-    """Returns the messages of a program's call.
-
-    Raises:
-        ConfigError: It needs what is not there yet.
-    """
-    lacking = [*(["tools"] if asked.tools else []), *(asked.settings.keys() - {"stop", "max_tokens"})]
-    if lacking or any("calls" in message or message["role"] == "tool" for message in asked.messages or ()):
-        raise ConfigError(
-            f"the program's call has {', '.join(lacking) or 'tool calls'}, which agentr does not serve yet"
-        )
-    return messages_of(asked.messages or ())
-
-
-def answered(completion: Completion, prompt: Prompt, asked: Asked) -> str:
-    """Returns what a program is answered, as an action: a turn as an engine's server would give it."""
-    text = completion.text
-    for stop in asked.settings.get("stop", ()):
-        text = text.removesuffix(stop)
-    usage = [len(prompt.token_ids), len(completion.token_ids)]
-    answer = {"content": text, "calls": [], "finish": completion.finish.value, "usage": usage}
-    return json.dumps(answer, ensure_ascii=False)
-
-
-def _asked(tree: Tree, node: int, codec: ChatCodec, child: Child, asked: Asked, prompt: Prompt) -> dict[str, Any]:
-    """What a child has beside others: what the program asks after it, and the ids of that."""
-    action = child.action if asked.action is None else asked.action
-    if asked.messages is None:
-        return {"asked": asked, "action": action}
-    path, new = tree.path(node), heard(asked)
-    if asked.after == len(path) + 1:
-        earlier, seen = child, prompt.token_ids
-    elif asked.after:
-        earlier = path[asked.after - 1]
-        seen = tuple(tree.prompt(earlier.parent))
-    else:
-        return {"asked": asked, "action": action, "behind": (0, 0), "bridge_ids": tuple(codec.prompt(new))}
-    if not asked.answered:
-        kept, bridge = codec.instead(new, seen)
-        return {"asked": asked, "action": action, "behind": (asked.after, kept), "bridge_ids": tuple(bridge)}
-    bridge = tuple(codec.behind(new, closed=earlier.token_ids[-1:] == (codec.end_id,)))
-    behind = None if earlier is child else (asked.after, len(seen) + len(earlier.token_ids))
-    return {"asked": asked, "action": action, "behind": behind, "bridge_ids": bridge}
 
 
 def _refused(before: Node, session: Session, n: int, refused: PromptRefused) -> Expanded:

@@ -63,7 +63,8 @@ class Program(Environment[Played]):
     Args:
         command: The program and its arguments. It works in a copy of ``workdir``.
         tasks: A file of tasks for each split: JSON lines, a JSON list or a table, each with an ``id`` and whatever the
-            program reads; perhaps ``labels``, and a ``demonstration`` (a list of turns). ``train`` is trained on.
+            program reads; perhaps ``labels``, and a ``demonstration``: a list of turns, or of pairs of thought and
+            action where ``action_format`` has such. ``train`` is trained on.
         reward: ``FILE.py:FUNCTION``, called with ``task``, ``folder`` and ``transcript``; returns a number from 0 to 1,
             or an object with ``reward`` and ``scores``. Without it the program writes ``reward.json``, or reports it.
         workdir: Folder that the program finds itself in.
@@ -147,8 +148,13 @@ class Program(Environment[Played]):
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        how = "" if launch.available() else "; ".join(map(launch.failure_of, launch.ISOLATIONS))
-        return [Requirement("Linux namespaces, by bubblewrap or unshare", not how, how)]
+        return [
+            Requirement(
+                "Linux namespaces",
+                launch.available(),
+                "see `env_servers.sandbox.launch.isolation`: apt install bubblewrap, and allow namespaces",
+            )
+        ]
 
     @cached_property
     def spec(self) -> EnvironmentSpec:
@@ -162,7 +168,9 @@ class Program(Environment[Played]):
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         turns = self._task(task_id).get("demonstration")
-        return None if turns is None else [ExpertStep("", turn) for turn in turns]
+        return (
+            None if turns is None else [ExpertStep(*(("", turn) if isinstance(turn, str) else turn)) for turn in turns]
+        )
 
     # the state machine ------------------------------------------------------------------------------------------------
 
@@ -208,6 +216,7 @@ class Program(Environment[Played]):
             "task": state.task,
             "history": [[request.stored, answer.text] for request, answer in state.history],
             "asked": asked,
+            "done": asked is None,
             "beside": [request.stored for request in state.beside],
             "parallel": state.parallel,
             "reward": state.reward,
@@ -219,6 +228,8 @@ class Program(Environment[Played]):
             history = tuple((Request.restored(request), Answer.read(text)) for request, text in data["history"])
             asked = None if data["asked"] is None else Request.restored(data["asked"])
             beside = tuple(map(Request.restored, data["beside"]))
+            if data["done"] is not (asked is None):
+                raise ValueError("it has ended, and asks")
             return Played(data["task"], history, asked, beside, bool(data["parallel"]), float(data["reward"]))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a program's snapshot: {error}") from error
@@ -370,11 +381,16 @@ def _tasks(split: str, file: Path) -> list[dict[str, Any]]:
         labels, turns = record.get("labels") or {}, record.get("demonstration")
         if not isinstance(labels, dict) or not all(isinstance(v, str | int | float) for v in labels.values()):
             raise ValueError(f"{where}: labels are texts and numbers by name")
-        if turns is not None and (not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns)):
-            raise ValueError(f"{where}: a demonstration is a list of turns, which are texts")
+        if turns is not None and not (isinstance(turns, list) and all(map(_is_turn, turns))):
+            raise ValueError(f"{where}: a demonstration is a list of texts, or of pairs of texts")
         if str(task_id) in tasks:
             raise ValueError(f"{where}: another task of {split} has the id {task_id!r}")
         tasks[str(task_id)] = {**record, "id": str(task_id), "labels": labels}
     if not tasks:
         raise ValueError(f"{file} holds no task")
     return list(tasks.values())
+
+
+def _is_turn(turn: Any) -> bool:
+    pair = isinstance(turn, list) and len(turn) == 2 and all(isinstance(part, str) for part in turn)
+    return isinstance(turn, str) or pair

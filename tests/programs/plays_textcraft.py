@@ -13,7 +13,8 @@ from typing import Any
 
 sys.path.append(sys.argv[1])
 
-from agentr.tasks.formats import ReAct
+from agentr.collect.agent import CUT_OFF
+from agentr.tasks.formats import Parsed, ReAct
 from env_servers.textcraft import TextCraft
 
 
@@ -32,8 +33,11 @@ def main() -> None:
     messages, reward = [{"role": "user", "content": observed.observation}], 0.0
     while not observed.done:
         said = post(f"{os.environ['OPENAI_BASE_URL']}/chat/completions", {"model": "m", "messages": messages})
-        message = said["choices"][0]["message"]
+        (choice,) = said["choices"]
+        message = choice["message"]
         parsed = ReAct().parse(message["content"])
+        if choice["finish_reason"] == "length":
+            parsed = Parsed(None, problem=CUT_OFF)
         if parsed.action is None:
             report = {"action": "", "observation": parsed.problem, "valid": False, "status": "error"}
         else:

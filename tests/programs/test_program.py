@@ -1,10 +1,8 @@
 """A program as an environment: what it asks, how it ends, what it may not do, and what is not lost by it."""
 
 import json
-import os
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -175,7 +173,7 @@ def test_it_can_change_nothing_outside_and_reach_nobody(make: Make, tmp_path: Pa
             return type(error).__name__
     def connect():
         socket.create_connection(("127.0.0.1", task["port"]), timeout=2)
-    found = [tried(lambda: open({str(tmp_path / 'made')!r}, "w")), tried(lambda: open(sys.executable, "ab")),
+    found = [tried(lambda: open({str(tmp_path / "made")!r}, "w")), tried(lambda: open(sys.executable, "ab")),
              tried(connect), tried(lambda: socket.create_connection(("10.0.0.1", 80), timeout=2)),
              tried(lambda: os.kill(1, 9)), len([p for p in os.listdir("/proc") if p.isdigit()])]
     said(user(json.dumps(found)))
@@ -201,7 +199,10 @@ def test_it_can_change_nothing_outside_and_reach_nobody(make: Make, tmp_path: Pa
         ("time.sleep(60)", "did not call the model within 1.5 s"),
         ("while True: print('x' * 100000)", "printed more than 1 MB before"),
         ("x = bytearray(300 << 20)\ntime.sleep(60)", "took more than 200 MB of memory before"),
-        ("import subprocess\nfor _ in range(40): subprocess.Popen(['sleep', '60'])\ntime.sleep(60)", "had more than 30 processes"),
+        (
+            "import subprocess\nfor _ in range(40): subprocess.Popen(['sleep', '60'])\ntime.sleep(60)",
+            "had more than 30 processes",
+        ),
     ],
 )
 def test_one_that_never_asks_is_a_sentence(make: Make, code: str, sentence: str) -> None:
@@ -225,12 +226,17 @@ def test_one_that_is_not_there_is_refused_at_once(make: Make, tmp_path: Path) ->
         ("x = bytearray(300 << 20)\n    time.sleep(60)", CallStatus.error, "took more than 200 MB"),
     ],
 )
-def test_one_that_breaks_after_an_answer_has_ended_the_episode(make: Make, code: str, status: CallStatus, text: str) -> None:
+def test_one_that_breaks_after_an_answer_has_ended_the_episode(
+    make: Make, code: str, status: CallStatus, text: str
+) -> None:
     limits = {"step_s": 20 if "byte" in code else 2, "memory_mb": 200}
-    env = make(f"""
+    env = make(
+        f"""
     said(user("Go."))
     {code}
-    """, limits=limits)
+    """,
+        limits=limits,
+    )
     state, _ = env.reset("one")
     observed = env.step(state, "a")
     assert observed.done and observed.status is status and text in observed.observation and observed.reward == 0
@@ -240,7 +246,8 @@ def test_one_that_breaks_after_an_answer_has_ended_the_episode(make: Make, code:
 def test_everything_that_it_started_ends_with_it(make: Make, tmp_path: Path) -> None:
     code = """
     import subprocess
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000) # agentr-left-behind"], start_new_session=True)
+    code = "import time; time.sleep(1000) # agentr-left-behind"
+    subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     said(user("Go."))
     """
 
@@ -264,17 +271,20 @@ def test_everything_that_it_started_ends_with_it(make: Make, tmp_path: Path) -> 
 
 def test_what_cannot_be_served_is_refused_in_the_providers_form(make: Make) -> None:
     code = """
+    url = os.environ["OPENAI_BASE_URL"]
     calls = [ask(), ask(user("a"), n=2), ask({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}),
-             ask(user("a"), tools=[{"type": "function"}]), post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", b"{"),
-             post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", {"model": "m", "messages": [user("a")]}, key="other"),
-             post(os.environ["OPENAI_BASE_URL"] + "/embeddings", {}), ask(user("\\ud800")),
+             ask(user("a"), tools=[{"type": "function"}]), post(url + "/chat/completions", b"{"),
+             post(url + "/chat/completions", {"model": "m", "messages": [user("a")]}, key="other"),
+             post(url + "/embeddings", {}), ask(user("\\ud800")),
              report(reward=7), report(actoin="x"), report(status="fine")]
     said(user(json.dumps(calls)))
     """
     observed = make(code).reset("one")[1].observation
     statuses = [(status, body["error"]["message"]) for status, body in json.loads(observed)]
     assert [status for status, _ in statuses] == [400, 400, 400, 400, 400, 401, 404, 400, 400, 400, 400]
-    for (_, message), part in zip(statuses, ["messages is empty", "n=2", "'image_url'", "no function", "no JSON"], strict=False):
+    for (_, message), part in zip(
+        statuses, ["messages is empty", "n=2", "'image_url'", "no function", "no JSON"], strict=False
+    ):
         assert part in message
 
 
@@ -306,7 +316,9 @@ def test_a_report_is_what_the_wire_does_not_carry(make: Make) -> None:
         ("import time; time.sleep(60)", "took longer than 2 s"),
     ],
 )
-def test_a_grader_that_fails_is_a_sentence_and_no_reward(make: Make, tmp_path: Path, grader: str, sentence: str) -> None:
+def test_a_grader_that_fails_is_a_sentence_and_no_reward(
+    make: Make, tmp_path: Path, grader: str, sentence: str
+) -> None:
     (tmp_path / "grade.py").write_text(f"def score(task, folder, transcript):\n    {grader}\n")
     env = make("said(user('Go.'))", reward=f"{tmp_path}/grade.py:score", grade_s=2)
     state, _ = env.reset("one")
