@@ -55,6 +55,7 @@ class SessionTable(SessionStore[State]):
             Refused: 409 for a wrong index or an ended episode; 404 and 410 as in ``get``; 500, 503, 504 as in
                 `Worker.run`.
         """
+        self._check_length(action)
         async with self._use(session_id) as session:
             if index is not None and index != session.steps:
                 if index == session.steps - 1 and action == session.action:
@@ -62,7 +63,6 @@ class SessionTable(SessionStore[State]):
                 raise Refused(409, f"step index {index}, but the session has taken {session.steps} steps", GONE)
             if session.last.done and not past_end:
                 raise Refused(409, "the episode has ended", "Open another session.")
-            self._check_length(action)
             observed = await self._call(session, "step", lambda: self._step(session.state, action))
             session.last, session.action, session.steps = observed, action, session.steps + 1
             return session.observed()

@@ -95,12 +95,8 @@ def inserted(codec: ChatCodec, text: str, observation: str, trained: bool, on_re
     return Turn(ids, bridge, trained, reasoning=codec.reasoning(ids), thinks=on_reasoning)
 
 
-def joined(turns: Sequence[Turn], observations: bool = False) -> Joined:
-    """Returns turns with the bridges between them as one sequence. The bridge after the last turn is left out.
-
-    Args:
-        observations: Whether what comes after a trained turn is trained on, too.
-    """
+def joined(turns: Sequence[Turn]) -> Joined:
+    """Returns turns with the bridges between them as one sequence. The bridge after the last turn is left out."""
     ids: list[int] = []
     mask: list[int] = []
     logprobs: list[float | None] = []
@@ -110,7 +106,7 @@ def joined(turns: Sequence[Turn], observations: bool = False) -> Joined:
         logprobs += turn.logprobs or [None] * len(turn.token_ids)
         if position < len(turns) - 1:
             ids += turn.bridge_ids
-            mask += [int(turn.trained and observations)] * len(turn.bridge_ids)
+            mask += [0] * len(turn.bridge_ids)
             logprobs += [None] * len(turn.bridge_ids)
     return Joined(tuple(ids), tuple(mask), tuple(logprobs) if any(turn.logprobs for turn in turns) else ())
 
@@ -142,16 +138,18 @@ def make_rows(
     Returns:
         The rows in which a token is trained on, in the order of their last turns.
     """
-    rows: list[_Open] = []
+    rows: list[OpenRow] = []
     prompts = [list(tree.prompt_ids)]
     for end, turn in enumerate(turns, 1):
         prompt = prompts[-1]
         row = max(
             (row for row in rows if prompt[: len(row.ids)] == row.ids), key=lambda row: len(row.ids), default=None
         )
-        row = row or _Open()
+        row = row or OpenRow()
         before = turns[end - 2] if end > 1 else None
-        row.extend(prompt[len(row.ids) :], len(before.bridge_ids) if before and before.trained and observations else 0)
+        new, seen = prompt[len(row.ids) :], len(before.bridge_ids) if before and before.trained and observations else 0
+        row.extend(new[: len(new) - seen], trained=False)
+        row.extend(new[len(new) - seen :], trained=True)
         row.take(turn, end)
         rows = [*(other for other in rows if other is not row), row]
         if turn.behind is None:
@@ -168,7 +166,7 @@ def make_rows(
 
 
 @dataclass
-class _Open:
+class OpenRow:
     """A row that may go on."""
 
     ids: list[int] = field(default_factory=list)
@@ -176,11 +174,10 @@ class _Open:
     logprobs: list[float | None] = field(default_factory=list)
     end: int = 0
 
-    def extend(self, ids: Sequence[int], trained: int) -> None:
-        """Adds what is no turn; the last ``trained`` ids are trained on."""
-        trained = min(trained, len(ids))
+    def extend(self, ids: Sequence[int], trained: bool) -> None:
+        """Adds what is no turn."""
         self.ids += ids
-        self.mask += [*[0] * (len(ids) - trained), *[1] * trained]
+        self.mask += [int(trained)] * len(ids)
         self.logprobs += [None] * len(ids)
 
     def take(self, turn: Turn, end: int) -> None:

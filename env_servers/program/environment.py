@@ -20,7 +20,7 @@ from typing import Any
 
 from env_servers.base import Environment, ExpertStep, Failed, Requirement, TaskInfo, UnknownTask
 from env_servers.observation import Asked, CallStatus, Observation
-from env_servers.program.gateway import Call
+from env_servers.program.calls import Call
 from env_servers.program.grading import checked_grader, grade, read_reward
 from env_servers.program.live import Limits, Programs
 from env_servers.program.live import Program as Running

@@ -10,11 +10,9 @@ import json
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -24,49 +22,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from env_servers.connections import limited
-from env_servers.program.requests import Answer, BadRequest, Request, read_chat
+from env_servers.program.calls import Asking, Call
+from env_servers.program.requests import Answer, BadRequest, read_chat
 from env_servers.protocol import text
 
 #: Largest body of a call.
 MAX_BODY = 8 << 20
 #: What the only model of the list is called; a call may name any.
 MODEL = "agentr"
-
-
-@dataclass(eq=False)
-class Call:
-    """A call that a program made.
-
-    Attributes:
-        answered: Done when it is answered: with the answer and its number, or None where the program is to get none.
-        delivered: Whether the program got the whole answer.
-        since: When it came, by the monotonic clock.
-    """
-
-    request: Request
-    answered: "asyncio.Future[tuple[Answer, int] | None]"
-    delivered: bool = False
-    since: float = field(default_factory=time.monotonic)
-
-
-class Asking(Protocol):
-    """A program, as the gateway sees it. Its methods are called in the gateway's thread."""
-
-    def called(self, request: Request, again: bool) -> Call | None:
-        """Takes a call; None if it gets no answer any more.
-
-        Args:
-            again: The client says that it asks again.
-        """
-        ...
-
-    def reported(self, report: Any) -> None:
-        """Takes what the program reports.
-
-        Raises:
-            BadRequest: It is no report.
-        """
-        ...
 
 
 class Gateway:
@@ -140,7 +103,8 @@ class Gateway:
         answer, number = answered
         written = _completion(answer, number, call.request.model)
         if body.get("stream"):
-            usage = bool((body.get("stream_options") or {}).get("include_usage"))
+            options = body.get("stream_options")
+            usage = isinstance(options, dict) and bool(options.get("include_usage"))
             return _Delivered(StreamingResponse(_chunks(written, usage), media_type="text/event-stream"), call)
         return _Delivered(JSONResponse(written), call)
 

@@ -18,15 +18,18 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from env_servers.base import Unavailable
 from env_servers.observation import CallStatus
-from env_servers.program.gateway import Call, Gateway
+from env_servers.program.calls import Call
 from env_servers.program.requests import Answer, BadRequest, Request
 from env_servers.sandbox import launch
 from env_servers.sandbox.programs import HOME, PORT
 from env_servers.sandbox.sandbox import Zygote, ZygoteFailed, in_memory, kill
+
+if TYPE_CHECKING:
+    from env_servers.program.gateway import Gateway
 
 #: What the machine is called inside.
 HOST_NAME = "agent"
@@ -119,7 +122,7 @@ class Program:
         used: When it last was answered or waited for, by the monotonic clock.
     """
 
-    def __init__(self, gateway: Gateway, zygote: Zygote, folder: Path, asked: dict[str, Any], limits: Limits) -> None:
+    def __init__(self, gateway: "Gateway", zygote: Zygote, folder: Path, asked: dict[str, Any], limits: Limits) -> None:
         self.folder, self.limits, self.used = folder, limits, time.monotonic()
         self.answers = 0
         self.report = Report()
@@ -314,6 +317,8 @@ class Programs:
         with self._lock:
             self.starts += 1
             if self._gateway is None:
+                from env_servers.program.gateway import Gateway  # with its server, which a description does not need
+
                 self._gateway = Gateway(self._root)
             folder = Path(tempfile.mkdtemp(dir=self._root))
             folder.chmod(0o755)
@@ -350,7 +355,7 @@ def _below_tmp(texts: Iterable[str]) -> list[str]:
     return sorted({str(Path(*path.parts[:3])) for path in paths if Path(*path.parts[:3]).is_dir()})
 
 
-def _end(gateway: Gateway, key: str, handle: int, output: int, status: int, folder: Path) -> None:
+def _end(gateway: "Gateway", key: str, handle: int, output: int, status: int, folder: Path) -> None:
     gateway.dismiss(key)
     kill(handle)
     os.close(handle)

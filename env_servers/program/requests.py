@@ -129,16 +129,28 @@ def read_chat(body: Any) -> Request:
     for name, value in (("n", 1), ("logprobs", False), ("functions", None), ("audio", None), ("modalities", ["text"])):
         if body.get(name) not in (None, value, []):
             raise BadRequest(f"{name}={body[name]!r} is not served")
-    stop = body.get("stop") or []
+    stop, most = body.get("stop") or [], body.get("max_completion_tokens") or body.get("max_tokens")
+    stop = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stop, list) or not all(isinstance(text, str) for text in stop):
+        raise BadRequest("stop is no text, and no list of texts")
+    if most is not None and (type(most) is not int or most < 1):
+        raise BadRequest("max_tokens is no number of tokens")
     settings = {
-        "stop": [stop] if isinstance(stop, str) else stop,
-        "max_tokens": body.get("max_completion_tokens") or body.get("max_tokens"),
+        "stop": stop,
+        "max_tokens": most,
         "tool_choice": None if body.get("tool_choice") == "auto" else body.get("tool_choice"),
         "response_format": body.get("response_format"),
     }
-    tools = tuple(_tool(tool) for tool in body.get("tools") or ())
+    tools = tuple(_tool(tool) for tool in _list(body, "tools"))
     read = tuple(_message(message) for message in messages)
     return Request(str(body.get("model", "")), read, tools, {key: value for key, value in settings.items() if value})
+
+
+def _list(data: Mapping[str, Any], key: str) -> list[Any]:
+    found = data.get(key) or []
+    if not isinstance(found, list):
+        raise BadRequest(f"{key} is no list")
+    return found
 
 
 def _tool(tool: Any) -> dict[str, Any]:
@@ -155,7 +167,7 @@ def _message(message: Any) -> dict[str, Any]:
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
         raise BadRequest(f"{str(message)[:200]} is no message of the roles {', '.join(_ROLES)}")
     read: dict[str, Any] = {"role": message["role"], "content": _text(message.get("content"))}
-    if calls := message.get("tool_calls"):
+    if calls := _list(message, "tool_calls"):
         read["calls"] = [_call(call) for call in calls]
     if message["role"] == "tool":
         read["call_id"] = str(message.get("tool_call_id", ""))
@@ -273,7 +285,7 @@ def _differ(one: Any, other: Any, path: str) -> str:
         places = [(f"{path}.{n}", *pair) for n, pair in enumerate(pairs)]
     else:
         same = one == other and isinstance(one, bool) == isinstance(other, bool)
-        return "" if same else f"{path}: {_short(one, other)}, was {_short(other, one)}"
+        return "" if same else f"{path}: {_short(other, one)}, was {_short(one, other)}"
     return next(filter(None, (_differ(a, b, place) for place, a, b in places)), "")
 
 
