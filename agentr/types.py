@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-from env_servers.observation import CallStatus, Observation  # noqa: F401 - words of these, too
+from env_servers.observation import Asked, CallStatus, Observation  # noqa: F401 - words of these, too
 
 #: What closes the part of a turn that holds reasoning, for the models that have one.
 REASONED = "</think>"
@@ -108,6 +108,11 @@ class Message:
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+
+
+def messages_of(asked: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Returns the messages of a program's call."""
+    return [Message("system" if m["role"] == "developer" else m["role"], m["content"]) for m in asked]
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ that numbering; where it does not, N counts through the tasks of its splits in t
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from env_servers.base import Environment, TaskInfo
-from env_servers.protocol import Action, ObservedState
+from env_servers.protocol import MAX_ACTION_CHARS, ObservedState
 from env_servers.registry import dialect_module
 from env_servers.sessions import Session, SessionTable
 from env_servers.worker import NoSuchSession, Refused
@@ -114,6 +114,10 @@ class Games:
 
     def _name(self, number: int | str) -> str:
         return f"{self._table.epoch}.agentgym-{number}"
+
+
+#: What an agent does: AgentGym's environments know no longer actions.
+Action = Annotated[str, Field(max_length=MAX_ACTION_CHARS)]
 
 
 class IdBody(BaseModel):

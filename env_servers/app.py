@@ -75,7 +75,7 @@ def create_app(
         token=token,
         open_paths=open_paths,
         max_body_bytes=limits.max_body_bytes,
-        large_paths=LARGE_PATHS,
+        large_paths=LARGE_PATHS | ({"/v1/step"} if environment.spec.action_chars > wire.MAX_ACTION_CHARS else set()),
         metrics=metrics,
     )
     return app

@@ -44,6 +44,22 @@ class Unavailable(Exception):
         self.hint = hint
 
 
+class Failed(Exception):
+    """The call cannot be carried out, and will not be later: what an environment runs has failed.
+
+    Not for what the agent did wrong. The session is closed.
+
+    Args:
+        reason: What happened, for people.
+        hint: What to do about it.
+    """
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
 @dataclass(frozen=True)
 class TaskInfo:
     """One task of a split: its id and what one may select or stratify by (for TextCraft: depth, plan length)."""

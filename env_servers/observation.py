@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class CallStatus(StrEnum):
@@ -34,6 +35,29 @@ class CallStatus(StrEnum):
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a program asks a model after an answer: another call, of which the session is now.
+
+    Attributes:
+        messages: Those that are new in the conversation, each with ``role`` and ``content``, perhaps ``calls`` (``id``,
+            ``name``, ``arguments``) and ``call_id``. None where the program has ended.
+        after: The number of the answer, from 1 on in the episode, whose conversation the call goes on from; 0 if it
+            begins one.
+        answered: Whether that answer is in the conversation; programs drop what they cannot use.
+        tools: Those of the call: ``name``, ``description``, ``parameters``.
+        settings: What narrows the answer: ``stop``, ``max_tokens``, ``tool_choice``, ``response_format``.
+        action: What the program did with the last answer, if it reports that.
+    """
+
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    after: int = 0
+    answered: bool = False
+    tools: tuple[Mapping[str, Any], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    action: str | None = None
+
+
+@dataclass(frozen=True)
 class Observation:
     """An environment's answer to a reset or a step.
 
@@ -49,6 +73,7 @@ class Observation:
         status: How the action came out; `CallStatus` says how that goes together with ``valid``.
         scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact
             match and F1. Which of them is the reward, if any, makes no difference to them.
+        asked: Of a program that plays the agent's part itself (`env_servers.program`), what it asks now.
     """
 
     observation: str
@@ -58,6 +83,7 @@ class Observation:
     executed: str = ""
     status: CallStatus = CallStatus.ok
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+    asked: Asked | None = field(default=None, hash=False)
 
     @classmethod
     def failed(cls, observation: str, reward: float = 0.0, done: bool = False) -> Observation:

@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from env_servers.observation import CallStatus
+from env_servers.observation import Asked, CallStatus
 
 #: Environment variable from which a server, and a client of a server that runs already, read the bearer token.
 TOKEN_ENV = "AGENTR_ENV_TOKEN"
-#: Longest action that a server accepts, in characters.
+#: Longest action that a server accepts, in characters, unless its specification says more.
 MAX_ACTION_CHARS = 4096
+#: The most that a specification may say.
+MOST_ACTION_CHARS = 1_000_000
 #: Most children that one expand call may ask for.
 MAX_EXPAND = 256
 #: How long a server takes at most over a split or an expert, in seconds, unless set otherwise. Both are rare and may
@@ -48,7 +50,7 @@ def text(value: Any) -> Any:
 
 
 #: What an agent does, as a server takes it from anybody.
-Action = Annotated[str, Field(max_length=MAX_ACTION_CHARS)]
+Action = Annotated[str, Field(max_length=MOST_ACTION_CHARS)]
 #: Any text that can be sent.
 Text = Annotated[str, AfterValidator(text)]
 #: A session's id, and what names an environment and its version.
@@ -131,7 +133,7 @@ class EnvironmentSpec(Wire):
     version: str
     instruction: str = Field(description="First user message of every episode.")
     acknowledgement: str = Field("", description="Assistant message after the instruction; empty for none.")
-    action_format: Literal["react", "bare", "codeact", "tags"] = "react"
+    action_format: Literal["react", "bare", "codeact", "tags", "turn"] = "react"
     examples: list[list[Turn]] = Field(default_factory=list, description="Worked episodes for few-shot prompts.")
     splits: dict[str, Split] = Field(description="Each split by its name.")
     reward: RewardScale = RewardScale()
@@ -166,6 +168,9 @@ class EnvironmentSpec(Wire):
         "does not "
         "matter. Servers have so many threads; clients have so many requests at a server, and keep others before their "
         "deadlines begin.",
+    )
+    action_chars: Annotated[int, Field(ge=1, le=MOST_ACTION_CHARS)] = later(
+        MAX_ACTION_CHARS, "Longest action, in characters."
     )
     can_fork: bool = True
     deterministic: bool = True
@@ -210,6 +215,7 @@ class ObservedState(Wire):
     executed: str = ""
     status: CallStatus = later(CallStatus.ok)
     scores: dict[str, Score] = later({})
+    asked: Asked | None = later(None)
 
 
 class StepRequest(Wire):
@@ -263,6 +269,7 @@ class Snapshot(Wire):
     reward: float
     status: CallStatus = later(CallStatus.ok)
     scores: dict[str, Score] = later({})
+    asked: Asked | None = later(None)
     state: Annotated[dict[str, Any], AfterValidator(text)]
 
 

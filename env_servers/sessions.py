@@ -55,6 +55,7 @@ class SessionTable(SessionStore[State]):
             Refused: 409 for a wrong index or an ended episode; 404 and 410 as in ``get``; 500, 503, 504 as in
                 `Worker.run`.
         """
+        self._check_length(action)
         async with self._use(session_id) as session:
             if index is not None and index != session.steps:
                 if index == session.steps - 1 and action == session.action:
@@ -72,6 +73,7 @@ class SessionTable(SessionStore[State]):
         Raises:
             Refused: 409 for an ended episode or an environment that cannot fork; 404, 410, 429, 500, 503, 504.
         """
+        self._check_length(*actions)
         with self._room(len(actions)):
             async with self._use(session_id) as session:
                 if session.last.done:
@@ -125,6 +127,7 @@ class SessionTable(SessionStore[State]):
                 reward=last.reward,
                 status=last.status,
                 scores=dict(last.scores),
+                asked=last.asked,
                 state=data,
             )
 
@@ -151,9 +154,8 @@ class SessionTable(SessionStore[State]):
 
         with self._room(1):
             state = await self.worker.run("restore", restored, late=self._free)
-        observed = Observation(
-            snapshot.observation, snapshot.reward, snapshot.done, status=snapshot.status, scores=snapshot.scores
-        )
+        seen = (snapshot.observation, snapshot.reward, snapshot.done)
+        observed = Observation(*seen, status=snapshot.status, scores=snapshot.scores, asked=snapshot.asked)
         return self._add(self._new(state, observed, steps=snapshot.steps)).observed()
 
     # within a session -------------------------------------------------------------------------------------------------
@@ -177,6 +179,11 @@ class SessionTable(SessionStore[State]):
                 # a call that is still running disposes of it itself
                 self._remove(session, dispose=refused.status != 504)
             raise
+
+    def _check_length(self, *actions: str) -> None:
+        most = self._environment.spec.action_chars
+        if any(len(action) > most for action in actions):
+            raise Refused(422, f"an action may have {most} characters")
 
     def _free(self, state: State | None) -> None:
         if state is not None:

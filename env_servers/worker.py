@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from env_servers.base import Unavailable, UnknownTask
+from env_servers.base import Failed, Unavailable, UnknownTask
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -141,6 +141,8 @@ def guarded(what: str, call: Callable[[], Result]) -> Result:
         raise Refused(404, str(error)) from error
     except Unavailable as error:
         raise Refused(503, error.reason, error.hint) from error
+    except Failed as error:
+        raise Refused(500, error.reason, error.hint) from error
     except Exception as error:
         incident = secrets.token_hex(6)
         log.exception("incident %s: %s failed inside the environment", incident, what)

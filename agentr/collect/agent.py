@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agentr.collect.asked import answered, following, heard
 from agentr.collect.meter import Meter
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyConfig, SamplingConfig
@@ -239,8 +240,12 @@ class Agent:
         """A new tree of a task, and the session at its root.
         A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
-        messages = opening_of(self.spec, self.prompt, session.last.observation, self.codec.calls)
-        tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
+        asked = session.last.asked
+        if asked is None:
+            messages = opening_of(self.spec, self.prompt, session.last.observation, self.codec.calls)
+        else:
+            messages = tuple(heard(asked))
+        tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name, asked)
         tree.hiding = None if self.turns.keep_reasoning else self.codec.hiding
         self.on_start(tree)
         if not self._has_room(len(tree.prompt_ids)):
@@ -300,10 +305,12 @@ class Agent:
         own, begun = self.sampling, self.codec.begin(prefix) if prefix else ()
         warmth = own.temperature if asked.temperature is None else asked.temperature
         most = min(own.max_tokens, prompt.room - len(begun)) if prefix else own.max_tokens
+        narrowed = {} if (call := tree.nodes[asked.node].asked) is None else call.settings
+        most, stop = min(most, narrowed.get("max_tokens", most)), (*self.format.stop, *narrowed.get("stop", ()))
         request = GenerateRequest(
             (*prompt.token_ids, *begun),
             asked.n,
-            Sampling(warmth, most, own.top_p, asked.seed, self.format.stop, self.codec.stop_ids),
+            Sampling(warmth, most, own.top_p, asked.seed, stop, self.codec.stop_ids),
             affinity=tree.task.key,
             messages=(*prompt.messages, Message("assistant", prefix)) if prefix else prompt.messages,
             reuse_prefix=reuse_prefix,
@@ -326,7 +333,11 @@ class Agent:
         policy_s: float = 0.0,
     ) -> Expanded:
         parsed = [self._parse(completion) for completion in completions]
-        actions = list(dict.fromkeys(p.action for p in parsed if p.action is not None))
+        if program := tree.nodes[node].asked:  # it reads the turns itself, also those that we cannot
+            sent = [answered(completion, len(prompt.token_ids), program) for completion in completions]
+        else:
+            sent = [turn.action for turn in parsed]
+        actions = list(dict.fromkeys(action for action in sent if action is not None))
         started = time.monotonic()
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
         env_s = round(time.monotonic() - started, 4)
@@ -335,12 +346,16 @@ class Agent:
         turns = Expanded(
             [], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s
         )
-        for completion, turn in zip(completions, parsed, strict=True):
-            after = session if turn.action is None else executed[turn.action]
+        for completion, turn, action in zip(completions, parsed, sent, strict=True):
+            after = session if action is None else executed[action]
             seen = after.last
-            if turn.action is None:  # the environment is not asked, and the return so far stays
+            if action is None:  # the environment is not asked, and the return so far stays
                 seen = Observation.failed(turn.problem, tree.nodes[node].reward)
             child = _child(tree, self.codec, completion, turn.action or "", seen, prompt.forgotten)
+            if seen.asked is not None:
+                child = replace(
+                    child, **following(tree, node, self.codec, child, prompt.token_ids, seen.asked), sent=action
+                )
             turns.children.append(replace(child, outcome=self._outcome(tree, prompt, child, seen)))
             turns.sessions.append(after)
         return turns
@@ -353,7 +368,8 @@ class Agent:
     def _outcome(self, tree: Tree, prompt: Prompt, child: Child, seen: Observation) -> Outcome | None:
         if seen.done:
             return Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE
-        return None if self._has_room(prompt.kept + tree.length(child)) else Outcome.CONTEXT_LIMIT
+        taken = prompt.kept + tree.length(child) if child.behind is None else child.behind[1] + len(child.bridge_ids)
+        return None if self._has_room(taken) else Outcome.CONTEXT_LIMIT
 
     def _has_room(self, tokens: int) -> bool:
         """Whether a turn has room after so many tokens."""
@@ -428,7 +444,7 @@ class Sessions:
         async with self._opening:  # several expansions of one node wait for one session
             session = self._open.pop(node, None)
             if session is None:
-                path = [Recorded(n.action, n.observation) for n in self._tree.path(node) if n.action]
+                path = [Recorded(n.played, n.observation) for n in self._tree.path(node) if n.played]
                 session = await self._env.open(self._tree.task, path)
             self._open[node] = session
             return session
@@ -441,7 +457,7 @@ class Sessions:
         for node in self._tree.path(leaf)[:-1]:
             if node.id not in self._open:
                 above = await self.at(node.parent)
-                self._open[node.id] = (await above.expand([node.action]))[0] if node.action else above
+                self._open[node.id] = (await above.expand([node.played]))[0] if node.played else above
 
     def cut(self, size: int) -> None:
         """Takes the tree's last nodes off again, so that ``size`` are left, and closes what stands there."""

@@ -206,7 +206,7 @@ async def _original_tree(task: Task, uct: UCT, agent: Agent, seed: int) -> Tree:
         (expansion,) = expansions
         children: list[Child] = []
         for sample in range(expansion.n):
-            path = [Recorded(n.action, n.observation) for n in tree.path(expansion.node) if n.action]
+            path = [Recorded(n.played, n.observation) for n in tree.path(expansion.node) if n.played]
             session = await agent.env.open(task, path)
             one = Expansion(
                 expansion.node, expansion.attempt, 1, random.Random(f"{expansion.seed}/{sample}").getrandbits(31)

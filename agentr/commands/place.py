@@ -36,7 +36,7 @@ class Place:
     @property
     def recorded(self) -> list[Recorded]:
         """What was done on the way, and what was answered."""
-        return [Recorded(turn.action, turn.observation) for turn in self.turns if turn.action]
+        return [Recorded(turn.played, turn.observation) for turn in self.turns if turn.played]
 
     @cached_property
     def config(self) -> Config:

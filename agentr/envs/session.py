@@ -17,7 +17,6 @@ from agentr.envs.transport import RequestFailed
 from agentr.errors import InfraError
 from agentr.types import Observation, Task
 from env_servers.protocol import (
-    MAX_ACTION_CHARS,
     MAX_EXPAND,
     ActionsResponse,
     EnvironmentSpec,
@@ -92,7 +91,7 @@ class Exchange:
         try:
             self._check(task, 0, opening, first)
             for number, recorded in enumerate(history, start=1):
-                if (fault := unsendable(recorded.action)) is not None:
+                if (fault := unsendable(recorded.action, self.spec.action_chars)) is not None:
                     last = Observation.failed(fault, last.reward)
                 else:
                     last = await self.step(remote, recorded.action, index)
@@ -118,7 +117,8 @@ class Exchange:
         low, high = self.spec.reward.low, self.spec.reward.high
         reward = min(1.0, max(0.0, (state.reward - low) / (high - low)))
         text = state.observation.translate(_SPACES) if self.one_line else state.observation
-        return Observation(text, reward, state.done, state.valid, state.executed, state.status, state.scores)
+        told = (state.done, state.valid, state.executed, state.status, state.scores, state.asked)
+        return Observation(text, reward, *told)
 
 
 class Session:
@@ -177,11 +177,11 @@ class Session:
             ValueError: The episode has ended.
         """
         self._refuse_ended()
-        fault = unsendable(action)
+        fault = self._unsendable(action)
         if fault is not None:
             self._record(action, Observation.failed(fault, self.last.reward))
             return self
-        index = sum(unsendable(recorded.action) is None for recorded in self.history)
+        index = sum(self._unsendable(recorded.action) is None for recorded in self.history)
         last = await self._on_server("a step", lambda remote: self._exchange.step(remote, action, index))
         self._exchange.pool.stats.steps += 1
         self._record(action, last)
@@ -196,7 +196,7 @@ class Session:
         self._refuse_ended()
         if not self._exchange.spec.can_fork:
             return await self._expand_by_replay(actions)
-        sendable = [action for action in actions if unsendable(action) is None]
+        sendable = [action for action in actions if self._unsendable(action) is None]
         answers: list[tuple[Remote, Observation]] = []
         for start in range(0, len(sendable), MAX_EXPAND):
             some = sendable[start : start + MAX_EXPAND]
@@ -207,7 +207,7 @@ class Session:
         self._exchange.pool.stats.forks += len(answers)
         remaining, children = iter(answers), [self._copy() for _ in actions]
         for child, action in zip(children, actions, strict=True):
-            if (fault := unsendable(action)) is None:
+            if (fault := self._unsendable(action)) is None:
                 child._remote, last = next(remaining)
             else:  # it was not sent: the child is rebuilt when it is used
                 last = Observation.failed(fault, self.last.reward)
@@ -269,7 +269,7 @@ class Session:
         without branches then never replays."""
         children = [self._copy() for _ in actions]
         heir = next(
-            (child for child, action in zip(children, actions, strict=True) if unsendable(action) is None), None
+            (child for child, action in zip(children, actions, strict=True) if self._unsendable(action) is None), None
         )
         if heir is not None:
             heir._remote = self.detach()
@@ -286,6 +286,9 @@ class Session:
         self._last = last
         self.history = (*self.history, Recorded(last.executed or action, last.observation))
 
+    def _unsendable(self, action: str) -> str | None:
+        return unsendable(action, self._exchange.spec.action_chars)
+
     def _refuse_ended(self) -> None:
         if self.last.done:
             raise ValueError(f"the episode of task {self.task.id!r} has ended: nothing can follow")
@@ -296,9 +299,9 @@ def _remotes(sessions: Sequence[Session]) -> list[Remote]:
     return [remote for session in sessions if (remote := session.detach()) is not None]
 
 
-def unsendable(action: str) -> str | None:
-    """The message to the agent about an action that no server accepts; None for an action that can be sent."""
-    if len(action) > MAX_ACTION_CHARS:
+def unsendable(action: str, most: int) -> str | None:
+    """The message to the agent about an action that the server does not accept; None for an action that can be sent."""
+    if len(action) > most:
         return "action too long"
     if "\0" in action or not _is_text(action):
         return "action is not text"

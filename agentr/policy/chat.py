@@ -163,7 +163,7 @@ class ChatCodec:
         self.encode, self.decode, self.shown = self._plain.encode, reader.decode, reader.shown
         self.answer, self.begins_in_reasoning = reader.answer, reader.begins_in_reasoning
         self.reply, self.reasoning = reader.reply, reader.reasoning
-        self._check_tokens()
+        _check_tokens(self, self._template, self._plain)
 
     def offering(self, tools: Sequence[Tool], turns: TurnsConfig) -> ChatCodec:
         """Returns the codec for agents whose turns are as ``turns`` says: this one, or one that offers ``tools``.
@@ -185,12 +185,9 @@ class ChatCodec:
             ModelError: The template does not show every message once and in order (some have no place for a system
                 message).
         """
-        groups = _groups(messages)
-        frame = self._template.frame(tuple(m.role for m in groups[0]), self.calls is not None)
-        ids = self._plain.after("", *pieces_of(frame, [m.content for m in groups[0]]))
-        for turn, *others in groups[1:]:
-            ids += [*self.turn(turn.content), *self._after_turn(others)]
-        return ids
+        first, *others = _groups(messages)
+        frame = self._template.frame(tuple(m.role for m in first), self.calls is not None)
+        return [*self._plain.after("", *pieces_of(frame, [m.content for m in first])), *self._turns(others)]
 
     def begin(self, text: str, begun: str = "") -> list[int]:
         """Encodes the beginning of an assistant turn that was not generated, without an end.
@@ -216,7 +213,30 @@ class ChatCodec:
             closed: Whether the completion ends with the end-of-turn token; if not, the bridge starts with one.
             role: Whose message it is (`answered_by`).
         """
-        return [*([] if closed else [self.end_id]), *self._after_turn([Message(role, observation)])]
+        return self.behind([Message(role, observation)], closed=closed)
+
+    def behind(self, messages: Sequence[Message], *, closed: bool = True) -> list[int]:
+        """Encodes messages behind a completion as `bridge` does one; the first is not the assistant's.
+
+        Raises:
+            ModelError: As in `prompt`.
+        """
+        first, *others = _groups(messages)
+        return [*([] if closed else [self.end_id]), *self._after_turn(first), *self._turns(others)]
+
+    def instead(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+        """Encodes messages in place of a completion that is left out.
+
+        Returns:
+            The ids at the end of each prompt that they come in place of, and the ids that stand there then.
+
+        Raises:
+            ModelError: As in `prompt`.
+        """
+        first, *others = _groups(messages)
+        _, *frame = self._template.frame(("user", *(m.role for m in first)), self.calls is not None)
+        ids = [*self._plain.after("", *pieces_of(frame, [m.content for m in first])), *self._turns(others)]
+        return self._plain.raw(self._template.opening), ids
 
     @property
     def answerers(self) -> tuple[Answerer, ...]:
@@ -247,6 +267,10 @@ class ChatCodec:
 
     # ------------------------------------------------------------------------------------------------------------------
 
+    def _turns(self, groups: Sequence[Sequence[Message]]) -> list[int]:
+        """Encodes turns of the agent, each with the messages behind it."""
+        return [i for turn, *more in groups for i in (*self.turn(turn.content), *self._after_turn(more))]
+
     def _said(self, text: str, begun: str, *end: Piece) -> list[int]:
         tail, lead = self._template.tail, self._template.lead
         if begun:
@@ -271,33 +295,33 @@ class ChatCodec:
         ]
         return self._plain.after(self._template.ending.token, *pieces_of(self._template.after_turn(roles), said))
 
-    def _check_tokens(self) -> None:
-        """Compares a conversation that is built by appending with its text, encoded as a whole."""
-        (go, answer, seen), template = _PROBE, self._template
-        first = template.frame(("user",), self.calls is not None)
-        before, after = template.after_turn(["user"])
-        text = [
-            *first[:1],
-            go,
-            first[1],
-            template.lead,
-            answer,
-            template.ending.before,
-            template.ending.token,
-            before,
-            seen,
-            after,
-        ]
-        built = [*self.prompt([Message("user", go)]), *self.turn(answer), *self.bridge(seen)]
-        if built != self._plain.raw("".join(text)):
-            raise ModelError(
-                f"{self.name}: its tokenizer joins turns with what stands around them: a conversation has other ids "
-                "than its turns have.",
-                hint=(
-                    "Set model.chat_template to one that writes a special token or a line break before and after each "
-                    "turn."
-                ),
-            )
+
+def _check_tokens(codec: ChatCodec, template: Template, plain: PlainText) -> None:
+    """Compares a conversation that is built by appending with its text, encoded as a whole."""
+    go, answer, seen = _PROBE
+    first = template.frame(("user",), codec.calls is not None)
+    before, after = template.after_turn(["user"])
+    text = [
+        *first[:1],
+        go,
+        first[1],
+        template.lead,
+        answer,
+        template.ending.before,
+        template.ending.token,
+        before,
+        seen,
+        after,
+    ]
+    built = [*codec.prompt([Message("user", go)]), *codec.turn(answer), *codec.bridge(seen)]
+    if built != plain.raw("".join(text)):
+        raise ModelError(
+            f"{codec.name}: its tokenizer joins turns with what stands around them: a conversation has other ids "
+            "than its turns have.",
+            hint=(
+                "Set model.chat_template to one that writes a special token or a line break before and after each turn."
+            ),
+        )
 
 
 def _groups(messages: Sequence[Message]) -> list[list[Message]]:

@@ -9,7 +9,7 @@ Where the policy does not see the reasoning of earlier turns (``turns.keep_reaso
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
@@ -32,6 +32,7 @@ class Turn:
         logprobs: Log-probability of each id; empty if no policy drew the turn.
         reasoning: How many ids its reasoning has, from the first one on.
         thinks: Whether that is trained on, too, if the turn is.
+        behind: Where ``bridge_ids`` stand, as in :class:`agentr.search.Child`.
     """
 
     token_ids: tuple[int, ...]
@@ -41,6 +42,7 @@ class Turn:
     logprobs: tuple[float, ...] = ()
     reasoning: int = 0
     thinks: bool = True
+    behind: tuple[int, int] | None = None
 
     @property
     def mask(self) -> list[int]:
@@ -79,6 +81,7 @@ def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True, on_r
             n.logprobs,
             n.reasoning,
             on_reasoning,
+            n.behind,
         )
         for n in nodes
     ]
@@ -92,12 +95,8 @@ def inserted(codec: ChatCodec, text: str, observation: str, trained: bool, on_re
     return Turn(ids, bridge, trained, reasoning=codec.reasoning(ids), thinks=on_reasoning)
 
 
-def joined(turns: Sequence[Turn], observations: bool = False) -> Joined:
-    """Returns turns with the bridges between them as one sequence. The bridge after the last turn is left out.
-
-    Args:
-        observations: Whether what comes after a trained turn is trained on, too.
-    """
+def joined(turns: Sequence[Turn]) -> Joined:
+    """Returns turns with the bridges between them as one sequence. The bridge after the last turn is left out."""
     ids: list[int] = []
     mask: list[int] = []
     logprobs: list[float | None] = []
@@ -107,7 +106,7 @@ def joined(turns: Sequence[Turn], observations: bool = False) -> Joined:
         logprobs += turn.logprobs or [None] * len(turn.token_ids)
         if position < len(turns) - 1:
             ids += turn.bridge_ids
-            mask += [int(turn.trained and observations)] * len(turn.bridge_ids)
+            mask += [0] * len(turn.bridge_ids)
             logprobs += [None] * len(turn.bridge_ids)
     return Joined(tuple(ids), tuple(mask), tuple(logprobs) if any(turn.logprobs for turn in turns) else ())
 
@@ -125,36 +124,71 @@ def make_rows(
     context: Mapping[str, int] | None = None,
     **detail: float | int | str,
 ) -> list[Row]:
-    """Makes rows of turns after the tree's opening: one, unless the policy saw less of earlier turns than they are.
+    """Makes rows of turns after the tree's opening: one, unless the policy saw less of earlier turns than they are, or
+    they are of several conversations.
 
-    A row ends with a turn that the policy saw otherwise later on, and the next one begins with the prompt that it saw
-    then. Every trained turn is in one row. Without such turns all are one row.
+    A turn goes on the row that its prompt begins with, so a row ends with a turn that the policy saw otherwise later
+    on, and a conversation that is come back to is one row. Every trained turn is in one row.
 
     Args:
+        turns: From the first one after the opening on.
         observations: Whether observations are trained on, too.
         context: Turns that were chosen to be context, by reason; they are counted in the last row's provenance.
 
     Returns:
-        The rows in which a token is trained on.
+        The rows in which a token is trained on, in the order of their last turns.
     """
-    found: list[Row] = []
-    prompt, mask, start = list(tree.prompt_ids), [0] * len(tree.prompt_ids), 0
+    rows: list[OpenRow] = []
+    prompts = [list(tree.prompt_ids)]
     for end, turn in enumerate(turns, 1):
-        if end < len(turns) and (tree.hiding is None or not tree.hiding.changes(turn)):
-            continue
-        made = joined(turns[start:end], observations)
-        if any(mask) or any(made.mask):
-            logprobs = (*(None for _ in prompt), *made.logprobs) if made.logprobs else ()
-            made_from = provenance(tree, turns[:end], kind, **detail)
-            found.append(Row((*prompt, *made.ids), (*mask, *made.mask), made_from, logprobs))
-        for shown in turns[start:end]:
-            tree.show(prompt, shown)
-        answered = int(turn.trained and observations)
-        mask = [0] * (len(prompt) - len(turn.bridge_ids)) + [answered] * len(turn.bridge_ids)
-        start = end
+        prompt = prompts[-1]
+        row = max(
+            (row for row in rows if prompt[: len(row.ids)] == row.ids), key=lambda row: len(row.ids), default=None
+        )
+        row = row or OpenRow()
+        before = turns[end - 2] if end > 1 else None
+        new, seen = prompt[len(row.ids) :], len(before.bridge_ids) if before and before.trained and observations else 0
+        row.extend(new[: len(new) - seen], trained=False)
+        row.extend(new[len(new) - seen :], trained=True)
+        row.take(turn, end)
+        rows = [*(other for other in rows if other is not row), row]
+        if turn.behind is None:
+            prompts.append([*prompt])
+            tree.show(prompts[-1], turn)
+        else:
+            number, kept = turn.behind
+            begun = [*prompts[number - 1], *turns[number - 1].token_ids][:kept] if number else []
+            prompts.append([*begun, *turn.bridge_ids])
+    found = [row.closed(provenance(tree, turns[: row.end], kind, **detail)) for row in rows if any(row.mask)]
     if found and context:
         found[-1].provenance.detail.update({CONTEXT + reason: count for reason, count in context.items()})
     return found
+
+
+@dataclass
+class OpenRow:
+    """A row that may go on."""
+
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float | None] = field(default_factory=list)
+    end: int = 0
+
+    def extend(self, ids: Sequence[int], trained: bool) -> None:
+        """Adds what is no turn."""
+        self.ids += ids
+        self.mask += [int(trained)] * len(ids)
+        self.logprobs += [None] * len(ids)
+
+    def take(self, turn: Turn, end: int) -> None:
+        self.ids += turn.token_ids
+        self.mask += turn.mask
+        self.logprobs += turn.logprobs or [None] * len(turn.token_ids)
+        self.end = end
+
+    def closed(self, made: Provenance) -> Row:
+        known = any(value is not None for value in self.logprobs)
+        return Row(tuple(self.ids), tuple(self.mask), made, tuple(self.logprobs) if known else ())
 
 
 def make_row(
@@ -171,6 +205,11 @@ def make_row(
 
 
 def _refuse_cuts(tree: Tree, turns: Sequence[Turn]) -> None:
+    if any(turn.behind for turn in turns[:-1]):
+        raise DataError(
+            f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are of several conversations",
+            hint="Use a method that learns single turns or whole episodes: their rows are one for each conversation.",
+        )
     if tree.hiding is not None and any(map(tree.hiding.changes, turns[:-1])):
         raise DataError(
             f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are no one sequence, because the "

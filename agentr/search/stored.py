@@ -15,7 +15,7 @@ import zstandard
 from agentr.errors import DataError
 from agentr.outside import MOST
 from agentr.search.tree import Child, Spent, Tree
-from agentr.types import CallStatus, Cost, FinishReason, Outcome
+from agentr.types import Asked, CallStatus, Cost, FinishReason, Outcome
 
 #: Version of the stored form; a reader refuses what it does not know.
 FORMAT = 2
@@ -40,6 +40,7 @@ _BESIDE = ("stage", "spent")
 #: so that trees without them keep their text.
 _LATER: dict[str, Any] = {"evolutions": [], "hiding": None}
 _LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0, "reasoning": 0}
+_LATER_OF_TURNS |= {"sent": "", "asked": None, "behind": None}
 
 
 def to_json(tree: Tree) -> str:
@@ -135,7 +136,8 @@ def decompressed(data: bytes) -> tuple[bytes, bytes]:
 
 def stored_child(child: Child) -> dict[str, Any]:
     """Returns a turn as plain data, for a journal."""
-    return _said(vars(child), _LATER_OF_TURNS)
+    said = _said(vars(child), _LATER_OF_TURNS)
+    return {**said, "asked": vars(said["asked"])} if "asked" in said else said
 
 
 def read_child(data: Mapping[str, Any]) -> Child:
@@ -172,6 +174,10 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
     data["finish"] = FinishReason(data["finish"])
     data["outcome"] = Outcome(data["outcome"]) if data["outcome"] else None
     data["status"] = CallStatus(data.get("status", CallStatus.ok))
+    if data.get("asked") is not None:
+        data["asked"] = msgspec.convert(data["asked"], Asked)
+    if data.get("behind") is not None:
+        data["behind"] = tuple(data["behind"])
     for name in _IDS:
         data[name] = tuple(data[name])
     return data

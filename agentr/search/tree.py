@@ -19,7 +19,7 @@ from typing import Any
 from agentr.search.evolution import Evolution
 from agentr.search.hiding import Hiding, Taken
 from agentr.search.revision import Revision, Verdict
-from agentr.types import REASONED, CallStatus, Cost, FinishReason, Message, Outcome, Task
+from agentr.types import REASONED, Asked, CallStatus, Cost, FinishReason, Message, Outcome, Task, messages_of
 
 
 class Origin(StrEnum):
@@ -58,6 +58,10 @@ class Child:
             (``turns.full_context``).
         reasoning: How many ids the turn's reasoning has, from the first one on: up to ``</think>`` and the white space
             after it. All of them if it was opened and never closed; 0 if the turn has none.
+        sent: What the environment was given, where that is another text than ``action``.
+        asked: What the program asks after the turn, where one plays the agent's part.
+        behind: Where ``bridge_ids`` stand, if they do not stand behind the turn: the number of an earlier turn on the
+            path, from 1 on, and how many ids of its prompt and itself are kept. (0, 0) for a conversation that begins.
     """
 
     text: str
@@ -74,6 +78,9 @@ class Child:
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     forgotten: int = 0
     reasoning: int = 0
+    sent: str = ""
+    asked: Asked | None = field(default=None, hash=False)
+    behind: tuple[int, int] | None = None
 
 
 @dataclass
@@ -116,12 +123,20 @@ class Node:
     scores: Mapping[str, float] = field(default_factory=dict)
     forgotten: int = 0
     reasoning: int = 0
+    sent: str = ""
+    asked: Asked | None = None
+    behind: tuple[int, int] | None = None
     children: list[int] = field(default_factory=list)
 
     @property
     def mean(self) -> float:
         """Mean return of the ended leaves below, 0 if there are none."""
         return self.value / self.visits if self.visits else 0.0
+
+    @property
+    def played(self) -> str:
+        """What the environment was given; empty for a turn that it was not."""
+        return self.sent or self.action
 
     @property
     def is_leaf(self) -> bool:
@@ -198,11 +213,17 @@ class Tree:
 
     @classmethod
     def start(
-        cls, task: Task, messages: tuple[Message, ...], prompt_ids: tuple[int, ...], seed: int, policy: str = ""
+        cls,
+        task: Task,
+        messages: tuple[Message, ...],
+        prompt_ids: tuple[int, ...],
+        seed: int,
+        policy: str = "",
+        asked: Asked | None = None,
     ) -> Tree:
         """A tree with only its root."""
         tree = cls(task, messages, prompt_ids, seed, policy)
-        tree.nodes.append(Node(0, -1, 0, Origin.ROOT, observation=messages[-1].content))
+        tree.nodes.append(Node(0, -1, 0, Origin.ROOT, observation=messages[-1].content, asked=asked))
         return tree
 
     # growing ----------------------------------------------------------------------------------------------------------
@@ -275,10 +296,22 @@ class Tree:
 
     def prompt(self, node: int, forgotten: int = 0) -> list[int]:
         """Token ids that the policy sees when it is to speak after ``node``, without the ``forgotten`` oldest turns."""
+        path, start = self.path(node), forgotten
         ids = list(self.prompt_ids)
-        for turn in self.path(node)[forgotten:]:
+        for number in range(len(path), 0, -1):
+            if (behind := path[number - 1].behind) is not None:
+                ids, start = [*self._kept(path, *behind), *path[number - 1].bridge_ids], number
+                break
+        for turn in path[start:]:
             self.show(ids, turn)
         return ids
+
+    def _kept(self, path: list[Node], number: int, kept: int) -> list[int]:
+        """The first ids of the prompt of a turn on a path, and of the turn."""
+        if not number:
+            return []
+        turn = path[number - 1]
+        return [*self.prompt(turn.parent), *turn.token_ids][:kept]
 
     def show(self, prompt: list[int], turn: Taken) -> None:
         """Adds to a prompt a turn that was taken after it, as the policy sees it from then on."""
@@ -294,10 +327,19 @@ class Tree:
 
     def conversation(self, node: int, forgotten: int = 0) -> list[Message]:
         """The same as text, with the opening's messages. An ended episode's last observation is included."""
-        messages = list(self.messages)
-        for turn in self.path(node)[forgotten:]:
+        messages, path = list(self.messages), self.path(node)
+        for turn in path[forgotten:]:
             said = turn.text if self.hiding is None else turn.answer
-            messages += [Message("assistant", said), Message("user", turn.observation)]
+            if turn.asked is None or turn.asked.messages is None:
+                messages += [Message("assistant", said), Message("user", turn.observation)]
+            elif not (after := turn.asked.after):
+                messages = messages_of(turn.asked.messages)
+            elif turn.behind is None:
+                messages += [Message("assistant", said), *messages_of(turn.asked.messages)]
+            else:
+                earlier = path[after - 1]
+                answer = [Message("assistant", earlier.text)] * turn.asked.answered
+                messages = [*self.conversation(earlier.parent), *answer, *messages_of(turn.asked.messages)]
         return messages
 
     def ended(self) -> Iterator[Node]:

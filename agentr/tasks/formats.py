@@ -241,6 +241,24 @@ class Tags(ActionFormat):
             yield f"{begun}\n<{verb}>{lines}{body}{lines}</{verb}>"
 
 
+class WholeTurn(ActionFormat):
+    """The turn is the action: for programs that read it themselves. What is written before one is a paragraph."""
+
+    name = "turn"
+
+    def parse(self, text: str) -> Parsed:
+        return Parsed(text)
+
+    def begin(self, thought: str) -> str:
+        return f"{thought}\n\n" if thought else ""
+
+    def compose(self, thought: str, action: str) -> str:
+        return self.begin(thought) + action
+
+    def _turns(self, begun: str, action: str) -> Iterator[str]:
+        yield action
+
+
 def split_action(action: str) -> tuple[str, str]:
     """Verb and body of an action such as ``python: print(1)``; ("", action) for one of another kind."""
     verb, colon, body = action.lstrip().partition(": ")
@@ -262,7 +280,7 @@ def written(format: ActionFormat, thought: str, action: str = "") -> str | None:
         return None
 
 
-FORMATS: dict[str, ActionFormat] = {f.name: f for f in (ReAct(), Bare(), CodeAct(), Tags())}
+FORMATS: dict[str, ActionFormat] = {f.name: f for f in (ReAct(), Bare(), CodeAct(), Tags(), WholeTurn())}
 
 
 def action_format(name: str, last_line: bool = False) -> ActionFormat:

@@ -152,10 +152,10 @@ def pivot_root(new: str, old: str) -> None:
     _syscall("pivot_root", _MACHINES[os.uname().machine][1]["pivot_root"], new.encode(), old.encode())
 
 
-def restrict_mount(target: str, attributes: int, *, recursive: bool) -> None:
-    """Adds attributes to a mount, and to all below it."""
+def restrict_mount(target: str, attributes: int, *, recursive: bool, lifted: int = 0) -> None:
+    """Adds attributes to a mount, and to all below it, and takes away those that are ``lifted``."""
     number = _MACHINES[os.uname().machine][1]["mount_setattr"]
-    data = struct.pack("QQQQ", attributes, 0, 0, 0)
+    data = struct.pack("QQQQ", attributes, lifted, 0, 0)
     flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
     _syscall("mount_setattr", number, ctypes.c_int(_AT_FDCWD), target.encode(), flags, data, ctypes.c_size_t(len(data)))
 

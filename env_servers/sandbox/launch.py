@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from env_servers.sandbox import kernel
 
@@ -107,6 +108,18 @@ def failure_of(name: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         return f"{command[0]} does not work: {getattr(error, 'stderr', '') or error}".strip()
     return ""
+
+
+def bare_command(how: str, module: str, config: dict[str, Any]) -> list[str]:
+    """The command line of a zygote that sees all files of this machine: ``main`` of a module of this package.
+
+    Args:
+        how: One of ``ISOLATIONS``.
+        config: What ``main`` finds in ``argv[1]``, as JSON.
+    """
+    code = f"sys.path.append({str(Path(__file__).parents[2])!r}); from {module} import main; main()"
+    start = [*_bwrap(), "--bind", "/", "/", "--dev-bind", "/dev", "/dev"] if how == "bubblewrap" else _unshare()
+    return [*start, *_python(code), json.dumps(config)]
 
 
 def command(how: str, packages: Sequence[str], setup: str, limits: dict[str, float]) -> list[str]:

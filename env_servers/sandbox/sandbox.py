@@ -115,7 +115,7 @@ class Sandbox:
         self._command = launch.command(self.isolation, packages, setup, dataclasses.asdict(self.limits))
         self._places = threading.BoundedSemaphore(parallel)
         self._lock = threading.Lock()
-        self._zygote: _Zygote | None = None
+        self._zygote: Zygote | None = None
 
     def run(self, *cells: str) -> Outcome:
         """Runs cells one after another in one namespace; the output is that of the last.
@@ -126,11 +126,11 @@ class Sandbox:
         """
         failures = []
         mark = secrets.token_hex(16)
-        with self._places, _in_memory(json.dumps({"mark": mark, "cells": cells})) as request:
+        with self._places, in_memory(json.dumps({"mark": mark, "cells": cells})) as request:
             for _ in range(2):
                 try:
                     return self._run(request, mark.encode())
-                except _ZygoteFailed as error:
+                except ZygoteFailed as error:
                     failures.append(str(error))
         raise SandboxFailure(f"the sandbox failed twice: {'; then '.join(dict.fromkeys(failures))}")
 
@@ -146,11 +146,11 @@ class Sandbox:
         with _pipe() as (output, output_end), _pipe() as (status, status_end):
             with self._lock:
                 if self._zygote is None or not self._zygote.alive:
-                    self._zygote = _Zygote(self._command)
+                    self._zygote = Zygote(self._command)
                 zygote = self._zygote
                 try:
                     handle = zygote.spawn(request, output_end.fileno(), status_end.fileno())
-                except _ZygoteFailed:
+                except ZygoteFailed:
                     zygote.kill()
                     raise
             output_end.close()
@@ -158,13 +158,13 @@ class Sandbox:
             try:
                 written, broken_limit = self._watch(handle, output.fileno(), mark)
             finally:
-                _kill(handle)
+                kill(handle)
                 os.close(handle)
-            ended = status.read() if _ready(status.fileno(), time.monotonic() + KILL_S) else b""
+            ended = status.read() if ready(status.fileno(), time.monotonic() + KILL_S) else b""
         if ended.startswith(b"!"):
-            raise _ZygoteFailed(f"a call could not be prepared: {ended[1:].decode(errors='replace')}")
+            raise ZygoteFailed(f"a call could not be prepared: {ended[1:].decode(errors='replace')}")
         if not ended and broken_limit is None and not zygote.alive:
-            raise _ZygoteFailed("the zygote died during the call")
+            raise ZygoteFailed("the zygote died during the call")
         return Outcome(broken_limit or _status(ended), written.decode(errors="backslashreplace"))
 
     def _watch(self, handle: int, output: int, mark: bytes) -> tuple[bytes, Status | None]:
@@ -173,10 +173,10 @@ class Sandbox:
         deadline, most = time.monotonic() + self.limits.wall_s, self.limits.output_kb << 10
         written = bytearray()
         begun = False
-        while _ready(output, deadline):
+        while ready(output, deadline):
             chunk = os.read(output, 1 << 16)
             if not chunk:  # the last one that could write has closed it, which need not be its end
-                return bytes(written) if begun else b"", None if _ready(handle, deadline) else Status.TIMEOUT
+                return bytes(written) if begun else b"", None if ready(handle, deadline) else Status.TIMEOUT
             written += chunk
             if not begun and (start := written.find(mark)) >= 0:
                 begun = True
@@ -186,12 +186,16 @@ class Sandbox:
         return bytes(written) if begun else b"", Status.TIMEOUT
 
 
-class _ZygoteFailed(Exception):
+class ZygoteFailed(Exception):
     """Something failed that is not the code's doing."""
 
 
-class _Zygote:
-    """A running zygote. Its owner calls ``spawn`` from one thread at a time."""
+class Zygote:
+    """A running zygote. Its owner calls ``spawn`` from one thread at a time.
+
+    Raises:
+        ZygoteFailed: It does not start.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._control, theirs = socket.socketpair()
@@ -208,7 +212,7 @@ class _Zygote:
             )
         try:
             self._handle = self._receive(START_S)
-        except _ZygoteFailed:
+        except ZygoteFailed:
             self._process.kill()
             self._process.wait()
             raise
@@ -216,14 +220,18 @@ class _Zygote:
 
     @property
     def alive(self) -> bool:
-        return self.kill.alive and not _ready(self._handle, 0)
+        return self.kill.alive and not ready(self._handle, 0)
 
     def spawn(self, *descriptors: int) -> int:
-        """Begins a call with its code, output and status; a descriptor of its first process."""
+        """Begins a call with its request, output and status; a descriptor of its first process.
+
+        Raises:
+            ZygoteFailed: The zygote is gone.
+        """
         try:
             socket.send_fds(self._control, [b"c"], descriptors)
         except OSError as error:
-            raise _ZygoteFailed(f"the zygote is gone ({error}): {self._said()}") from error
+            raise ZygoteFailed(f"the zygote is gone ({error}): {self._said()}") from error
         return self._receive(SPAWN_S)
 
     def _receive(self, timeout_s: float) -> int:
@@ -231,9 +239,9 @@ class _Zygote:
         try:
             _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         except OSError as error:
-            raise _ZygoteFailed(f"the zygote does not answer ({error}): {self._said()}") from error
+            raise ZygoteFailed(f"the zygote does not answer ({error}): {self._said()}") from error
         if not descriptors:
-            raise _ZygoteFailed(f"the zygote ended: {self._said()}")
+            raise ZygoteFailed(f"the zygote ended: {self._said()}")
         return descriptors[0]
 
     def _said(self) -> str:
@@ -243,20 +251,20 @@ class _Zygote:
 
 def _end_zygote(process: subprocess.Popen, control: socket.socket, handle: int) -> None:
     control.close()
-    _kill(handle)
+    kill(handle)
     os.close(handle)
     process.kill()
     process.wait()
 
 
-def _kill(handle: int) -> None:
+def kill(handle: int) -> None:
     """Kills a process that is the first of its namespace, and with it all others there; returns when they are gone."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(handle, signal.SIGKILL)
-    _ready(handle, time.monotonic() + KILL_S)
+    ready(handle, time.monotonic() + KILL_S)
 
 
-def _ready(descriptor: int, deadline: float) -> bool:
+def ready(descriptor: int, deadline: float) -> bool:
     """Waits until there is something to read, or, for a process, until it has ended; False if the deadline passes
     first."""
     poll = select.poll()
@@ -283,7 +291,7 @@ def _pipe() -> Iterator[tuple]:
 
 
 @contextlib.contextmanager
-def _in_memory(text: str) -> Iterator[int]:
+def in_memory(text: str) -> Iterator[int]:
     """A descriptor of a file that holds ``text`` and has no name."""
     descriptor = os.memfd_create("request")
     try:

@@ -18,7 +18,7 @@ import site
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,7 @@ def main() -> None:
     """Serves the socket on descriptor 0 until its other end is closed. ``argv[1]``: what ``Sandbox`` wants, as JSON."""
     if kernel.stop_moving_addresses():  # so that what prints an address prints the same one in every server
         os.execv(sys.orig_argv[0], sys.orig_argv)
-    config = json.loads(sys.argv[1])
-    control = socket.socket(fileno=os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    config, control = json.loads(sys.argv[1]), taken_over()
     exec(config["setup"], {})
     sys.path.remove(config["own_code"])
     for name in [name for name in sys.modules if name.partition(".")[0] == "env_servers"]:
@@ -44,6 +42,24 @@ def main() -> None:
     site.setquit()
     Path("/proc/self/oom_score_adj").write_text("1000")
     config["base_bytes"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    serve(control, lambda *descriptors: _first_process(config, *descriptors))
+
+
+def taken_over() -> socket.socket:
+    """Returns the socket on descriptor 0, on which there is nothing any more."""
+    control = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    return control
+
+
+def serve(control: socket.socket, first_process: Callable[[int, int, int], object], namespaces: int = 0) -> None:
+    """Forks for each request on a socket, until its other end is closed.
+
+    Args:
+        first_process: What process 1 of the request's own namespaces does: with a request, a pipe for output, and one
+            for how it ended. It must not return.
+        namespaces: Those that it has beside processes, mounts and IPC.
+    """
     gc.collect()
     gc.freeze()
     socket.send_fds(control, [b"r"], [os.pidfd_open(os.getpid())])
@@ -52,9 +68,9 @@ def main() -> None:
         if not message:
             return
         _forget_ended_calls()
-        child = kernel.fork_into(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+        child = kernel.fork_into(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | namespaces)
         if child == 0:
-            _first_process(config, *descriptors)
+            first_process(*descriptors)
         handle = os.pidfd_open(child)
         socket.send_fds(control, [b"c"], [handle])
         for descriptor in (handle, *descriptors):

@@ -93,7 +93,7 @@ def test_every_endpoint_but_health_wants_the_token(counter: httpx.Client):
             "/v1/expand",
             json.dumps({"session": "a.b", "actions": ["x", "x" * (MAX_ACTION_CHARS + 1)]}).encode(),
             422,
-            "actions.1: String",
+            "4096",
         ),
         ("/v1/close", b'{"sessions": "all"}', 422, "list"),
         ("/v1/restore", b'{"environment": "counter"}', 422, "version: Field required"),

@@ -20,8 +20,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: ALFWorld's example is one of the household's, which plays the same texts (`test_alfworld.py`) and needs no download.
 PLAYED_BY = {"alfworld": "household"}
-#: Whatever Gymnasium can make has no expert of ours, and no example.
-WITHOUT = {"gym"}
+#: Whatever Gymnasium can make, and a program of the user's, have no expert of ours, and no example.
+WITHOUT = {"gym", "program"}
 
 
 def played(name: str, file: str, options: dict[str, Any]) -> tuple[Environment, str, list[Turn]]:

@@ -73,7 +73,12 @@ VERBS = ("", "python: ", "search: ", "answer: ")
 pieces = st.sampled_from((*WORDS, *TAGS, *CALLS, *PLAIN, "**", "`", '"', "# ", "_"))
 texts = st.one_of(st.text(max_size=20), st.lists(pieces, max_size=8).map("".join))
 actions = st.tuples(st.sampled_from(VERBS), texts.map(str.strip)).map("".join)
-EVERY = [*FORMATS.values(), ReAct(last_line=True), *(ToolCalls([ACT], dialect) for dialect in DIALECTS)]
+#: All but the one whose action is the turn, whatever it is.
+EVERY = [
+    *(f for f in FORMATS.values() if f.name != "turn"),
+    ReAct(last_line=True),
+    *(ToolCalls([ACT], dialect) for dialect in DIALECTS),
+]
 
 
 def named(format: ActionFormat) -> str:
@@ -341,3 +346,9 @@ def test_the_last_line_of_a_turn_without_an_action_is_one_only_if_that_is_asked_
 @pytest.mark.parametrize("name", ["bare", "codeact", "tags"])
 def test_other_formats_know_no_last_line(name: str):
     assert action_format(name, last_line=True) is action_format(name)
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_a_whole_turn_is_its_action_and_a_thought_stands_before_it(thought: str, action: str) -> None:
+    turn = FORMATS["turn"].compose(thought, action)
+    assert FORMATS["turn"].parse(turn) == Parsed(turn) and turn.startswith(thought) and turn.endswith(action)

@@ -1,0 +1,396 @@
+"""A program that calls a model, turned inside out: its calls are observations, and our turns are its answers.
+
+``reset`` starts the program on a task and waits for its first call. ``step`` answers the call that waits, and waits for
+the next one or the end. A copy of a state is its recorded answers: the program is started again and given them, and
+each of its calls must be the recorded one. The first copy takes over the program that runs, so that an episode without
+branches is played once.
+
+A program finds the task in the file that ``AGENTR_TASK`` names, and a model behind ``OPENAI_BASE_URL``. What it does
+with an answer it may report (`Report`); nothing needs it.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from env_servers.base import Environment, ExpertStep, Failed, Requirement, TaskInfo, UnknownTask
+from env_servers.observation import Asked, CallStatus, Observation
+from env_servers.program.calls import Call
+from env_servers.program.grading import checked_grader, grade, read_reward
+from env_servers.program.live import Limits, Programs
+from env_servers.program.live import Program as Running
+from env_servers.program.requests import Answer, Request, continues, difference, ignoring
+from env_servers.protocol import EnvironmentSpec
+from env_servers.records import read_records
+from env_servers.sandbox import launch
+
+#: Memory that is counted for a program, in GB, where the options do not say how many may live.
+_GB_OF_ONE = 0.5
+#: Fields of a task that are not the program's.
+_OWN = ("id", "labels", "demonstration")
+
+
+@dataclass(eq=False)
+class Played:
+    """Where an episode is.
+
+    Attributes:
+        history: The calls so far with their answers.
+        asked: The call that waits for an answer; None where the program has ended.
+        beside: Calls that wait behind it.
+        parallel: Whether calls ever waited side by side: they may come in another order again.
+        reward: The return so far, as the program reports it.
+        program: The program, as long as it was not ended to make room.
+    """
+
+    task: str
+    history: tuple[tuple[Request, Answer], ...] = ()
+    asked: Request | None = None
+    beside: tuple[Request, ...] = ()
+    parallel: bool = False
+    reward: float = 0.0
+    program: Running | None = field(default=None, repr=False)
+
+
+class Program(Environment[Played]):
+    """The environment.
+
+    Args:
+        command: The program and its arguments. It works in a copy of ``workdir``.
+        tasks: A file of tasks for each split: JSON lines, a JSON list or a table, each with an ``id`` and whatever the
+            program reads; perhaps ``labels``, and a ``demonstration``: a list of turns, or of pairs of thought and
+            action where ``action_format`` has such. ``train`` is trained on.
+        reward: ``FILE.py:FUNCTION``, called with ``task``, ``folder`` and ``transcript``; returns a number from 0 to 1,
+            or an object with ``reward`` and ``scores``. Without it the program writes ``reward.json``, or reports it.
+        workdir: Folder that the program finds itself in.
+        environment: More environment variables of the program.
+        ignore: What may differ when a program is started again, as ``PATH /regex/``.
+        live: Programs at the same time; by default by memory and cores.
+        steps: Turns of an episode.
+        success: Reward from which an episode counts as solved.
+        identity: Label that says which problem a task poses.
+        strata: Labels that evaluations break success down by.
+        action_format: How the program reads turns, for what is written of them: revisions, and the action of a turn
+            that is not reported.
+        grade_s: Seconds that the reward may take.
+        limits: Of a program: see `env_servers.program.live.Limits`.
+        isolation: ``bubblewrap`` or ``unshare``; the first that works if not given.
+
+    Raises:
+        ValueError: An option that does not fit.
+        RuntimeError: Programs cannot be isolated on this machine.
+    """
+
+    folder = Path(__file__).parent
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        tasks: Mapping[str, str],
+        reward: str = "",
+        workdir: str = "",
+        environment: Mapping[str, str] | None = None,
+        ignore: Sequence[str] = (),
+        live: int = 0,
+        steps: int = 30,
+        success: float = 1.0,
+        identity: str = "",
+        strata: Sequence[str] = (),
+        action_format: str = "turn",
+        grade_s: float = 60.0,
+        limits: Mapping[str, float] | None = None,
+        isolation: str | None = None,
+    ) -> None:
+        if isinstance(command, str) or not command:
+            raise ValueError(f"command is {command!r}, and must be a list of the program and its arguments")
+        if live < 0 or steps < 1 or not 0 < success <= 1:
+            raise ValueError(
+                f"live = {live} must be 0 or more, steps = {steps} 1 or more, success = {success:g} in (0, 1]"
+            )
+        place = Path(workdir).expanduser().resolve() if workdir else None
+        if place is not None and not place.is_dir():
+            raise ValueError(f"workdir: there is no folder {place}")
+        if unknown := sorted((limits or {}).keys() - {f.name for f in fields(Limits)}):
+            raise ValueError(
+                f"limits: there is no {', '.join(unknown)}; there are {', '.join(f.name for f in fields(Limits))}"
+            )
+        self._grader = checked_grader(reward)
+        self._grade_s = grade_s
+        self._ignore = ignoring(ignore)
+        self._rules = [*ignore]
+        self._limits = Limits(**(limits or {}))
+        self._tasks = {split: _tasks(split, Path(file).expanduser()) for split, file in tasks.items()}
+        if not self._tasks:
+            raise ValueError("tasks names no file")
+        self._by_id = {task["id"]: task for found in self._tasks.values() for task in found}
+        if len(self._by_id) < sum(map(len, self._tasks.values())):
+            raise ValueError("a task is in two splits: give each an id of its own")
+        self._published = {
+            "step_limit": steps,
+            "reward": {"success": success},
+            "identity": identity,
+            "strata": [*strata],
+            "action_format": action_format,
+        }
+        self._programs = Programs(
+            _found(command, place, environment or {}),
+            place,
+            environment or {},
+            self._limits,
+            live or _room(),
+            isolation,
+        )
+
+    @classmethod
+    def requirements(cls) -> list[Requirement]:
+        return [
+            Requirement(
+                "Linux namespaces",
+                launch.available(),
+                "see `env_servers.sandbox.launch.isolation`: apt install bubblewrap, and allow namespaces",
+            )
+        ]
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        splits = {name: {"about": "Tasks from a file of the user's", "train": name == "train"} for name in self._tasks}
+        return EnvironmentSpec.model_validate({**super().spec.model_dump(), **self._published, "splits": splits})
+
+    def split(self, name: str) -> list[TaskInfo]:
+        if name not in self._tasks:
+            raise UnknownTask(f"there is no split {name!r}; tasks names {', '.join(self._tasks)}")
+        return [TaskInfo(task["id"], task.get("labels", {})) for task in self._tasks[name]]
+
+    def expert(self, task_id: str) -> list[ExpertStep] | None:
+        turns = self._task(task_id).get("demonstration")
+        return (
+            None if turns is None else [ExpertStep(*(("", turn) if isinstance(turn, str) else turn)) for turn in turns]
+        )
+
+    # the state machine ------------------------------------------------------------------------------------------------
+
+    def reset(self, task_id: str) -> tuple[Played, Observation]:
+        state = Played(task_id)
+        program = self._start(state)
+        call = program.wait(_first, self._limits.first_call_s)
+        if call is None:
+            how = program.ended
+            self._end(program)
+            what = (
+                f"did not call the model within {self._limits.first_call_s:g} s"
+                if how is None
+                else f"{how or 'ended'} before it called the model"
+            )
+            raise Failed(f"the program {what}. It printed: {program.output[-1000:].strip() or 'nothing'}")
+        return state, self._observed(state, program, call)
+
+    def step(self, state: Played, action: str) -> Observation:
+        program, call = self._at_its_call(state)
+        answer = Answer.read(action)
+        assert state.asked is not None, "the episode has ended"
+        state.history, state.asked = (*state.history, (state.asked, answer)), None
+        program.answer(call, answer)
+        following = program.wait(_first, self._limits.step_s)
+        return self._observed(state, program, following) if following is not None else self._graded(state, program)
+
+    def fork(self, state: Played) -> Played:
+        copy = replace(state, program=None)
+        if state.program is not None and self._programs.wake(state):
+            copy.program, state.program = state.program, None
+            self._programs.rest(copy, copy.program)
+        return copy
+
+    def close(self, state: Played) -> None:
+        program, state.program = state.program, None
+        if program is not None and self._programs.wake(state):
+            self._end(program)
+
+    def snapshot(self, state: Played) -> dict[str, Any]:
+        asked = None if state.asked is None else state.asked.stored
+        return {
+            "task": state.task,
+            "history": [[request.stored, answer.text] for request, answer in state.history],
+            "asked": asked,
+            "done": asked is None,
+            "beside": [request.stored for request in state.beside],
+            "parallel": state.parallel,
+            "reward": state.reward,
+        }
+
+    def restore(self, data: dict[str, Any]) -> Played:
+        try:
+            self._task(data["task"])
+            history = tuple((Request.restored(request), Answer.read(text)) for request, text in data["history"])
+            asked = None if data["asked"] is None else Request.restored(data["asked"])
+            beside = tuple(map(Request.restored, data["beside"]))
+            if data["done"] is not (asked is None):
+                raise ValueError("it has ended, and asks")
+            return Played(data["task"], history, asked, beside, bool(data["parallel"]), float(data["reward"]))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"not a program's snapshot: {error}") from error
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _task(self, task_id: str) -> Mapping[str, Any]:
+        if task_id not in self._by_id:
+            raise UnknownTask(f"no task file has the id {task_id!r}")
+        return self._by_id[task_id]
+
+    def _start(self, state: Played) -> Running:
+        task = {key: value for key, value in self._task(state.task).items() if key not in _OWN[1:]}
+        return self._programs.start(task, seed=0)
+
+    def _end(self, program: Running) -> None:
+        program.end()
+        self._programs.gone()
+
+    def _at_its_call(self, state: Played) -> tuple[Running, Call]:
+        """The program of a state, awake, and the call that waits in it; begun again if need be."""
+        program, state.program = state.program, None
+        if program is not None and self._programs.wake(state):
+            call = next(iter(program.waits()), None)
+            if call is not None and program.ended is None and not program.held_too_long:
+                return program, call
+            self._end(program)
+        assert state.asked is not None, "the episode has ended"
+        program = self._start(state)
+        try:
+            coming = [request for request, _ in state.history] + [state.asked, *state.beside]
+            for number, (_, answer) in enumerate(state.history):
+                program.answer(self._repeated(program, number, coming, state.parallel), answer)
+            return program, self._repeated(program, len(state.history), coming, state.parallel)
+        except BaseException:
+            self._end(program)
+            raise
+
+    def _repeated(self, program: Running, number: int, coming: Sequence[Request], parallel: bool) -> Call:
+        """The call of a program that is begun again which is the recorded one.
+
+        Args:
+            number: Of the call, from 0 on.
+            coming: All recorded calls.
+        """
+        recorded = coming[number]
+        other, patience = "", self._limits.early_s if parallel else 0.0
+
+        def pick(calls: list[Call]) -> Call | None:
+            nonlocal other
+            for call in calls:
+                if not difference(recorded, call.request, self._ignore):
+                    return call
+            strange = [c for c in calls if all(difference(later, c.request, self._ignore) for later in coming[number:])]
+            if strange and time.monotonic() - strange[0].since > patience:
+                other = difference(recorded, strange[0].request, self._ignore)
+                return strange[0]
+            return None
+
+        limit = self._limits.step_s if number else self._limits.first_call_s
+        call = program.wait(pick, limit)
+        if call is None:
+            other = "there was none" if program.ended is None else f"the program {program.ended or 'ended'}"
+        if other or call is None:
+            raise Failed(
+                f"the program did not repeat itself: in call {number + 1}, {other}",
+                "Pin what differs (time, chance, order), or name it in env.options.ignore.",
+            )
+        return call
+
+    def _observed(self, state: Played, program: Running, call: Call) -> Observation:
+        """The observation of a call that waits for its answer; from here on the program may be ended."""
+        report = program.report
+        found = continues(call.request, state.history, self._ignore)
+        state.asked, state.program = call.request, program
+        state.beside = tuple(other.request for other in program.waits() if other is not call)
+        state.parallel |= bool(state.beside)
+        state.reward = state.reward if report.reward is None else report.reward
+        asked = Asked(found.new, found.after, found.answered, call.request.tools, call.request.settings, report.action)
+        heard = [m["content"] for m in found.new if m["role"] != "assistant"]
+        shown = "\n".join(heard) if state.history else call.request.messages[-1]["content"]
+        self._programs.rest(state, program)
+        text = shown if report.observation is None else report.observation
+        return Observation(text, state.reward, valid=report.valid, status=CallStatus(report.status), asked=asked)
+
+    def _graded(self, state: Played, program: Running) -> Observation:
+        """The last observation of an episode, whose program has ended, or is ended now."""
+        how, report = program.ended, program.report
+        state.reward = state.reward if report.reward is None else report.reward
+        try:
+            reward, scores = self._reward(state, program)
+        finally:
+            self._end(program)
+        text = report.observation or ("" if not how and how is not None else f"The program {how or 'took too long'}.")
+        status = CallStatus(report.status) if how == "" else CallStatus.timeout if how is None else CallStatus.error
+        asked = Asked(action=report.action)
+        return Observation(text, reward, True, report.valid, "", status, {**scores, **report.scores}, asked)
+
+    def _reward(self, state: Played, program: Running) -> tuple[float, dict[str, float]]:
+        work = program.folder / "work"
+        if self._grader is not None:
+            transcript = [*state.history[-1][0].messages, state.history[-1][1].message(len(state.history))]
+            return grade(
+                self._grader, self._grade_s, task=self._task(state.task), folder=str(work), transcript=transcript
+            )
+        written = work / "reward.json"
+        if written.is_file() and not written.is_symlink():
+            return read_reward(written.read_text(encoding="utf-8", errors="replace")[:10_000], "reward.json")
+        return read_reward(str(state.reward), "the program's report")
+
+
+def _first(calls: list[Call]) -> Call | None:
+    return calls[0] if calls else None
+
+
+def _room() -> int:
+    """How many programs may live: as many as memory and cores hold."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
+    return max(1, min(int(memory / 2 / _GB_OF_ONE), 16 * (os.cpu_count() or 1)))
+
+
+def _found(command: Sequence[str], workdir: Path | None, environment: Mapping[str, str]) -> list[str]:
+    """The command, with its program's path.
+
+    Raises:
+        ValueError: There is no such program.
+    """
+    name, *rest = map(str, command)
+    inside = workdir / name if workdir is not None else None
+    if "/" in name and not name.startswith("/") and inside is not None and inside.is_file():
+        return [name, *rest]
+    found = shutil.which(name, path=environment.get("PATH"))
+    if found is None:
+        raise ValueError(f"command: there is no program {name!r}")
+    return [str(Path(found).absolute()), *rest]  # not resolved: an environment's python is a link out of it
+
+
+def _tasks(split: str, file: Path) -> list[dict[str, Any]]:
+    """The tasks of a file.
+
+    Raises:
+        ValueError: It cannot be read, or an entry is no task.
+    """
+    tasks: dict[str, dict[str, Any]] = {}
+    for where, record in read_records(file):
+        task_id = record.get("id") if isinstance(record, dict) else None
+        if not isinstance(task_id, str | int) or isinstance(task_id, bool) or not str(task_id):
+            raise ValueError(f"{where}: a task is an object with an id, a text or a number")
+        labels, turns = record.get("labels") or {}, record.get("demonstration")
+        if not isinstance(labels, dict) or not all(isinstance(v, str | int | float) for v in labels.values()):
+            raise ValueError(f"{where}: labels are texts and numbers by name")
+        if turns is not None and not (isinstance(turns, list) and all(map(_is_turn, turns))):
+            raise ValueError(f"{where}: a demonstration is a list of texts, or of pairs of texts")
+        if str(task_id) in tasks:
+            raise ValueError(f"{where}: another task of {split} has the id {task_id!r}")
+        tasks[str(task_id)] = {**record, "id": str(task_id), "labels": labels}
+    if not tasks:
+        raise ValueError(f"{file} holds no task")
+    return list(tasks.values())
+
+
+def _is_turn(turn: Any) -> bool:
+    pair = isinstance(turn, list) and len(turn) == 2 and all(isinstance(part, str) for part in turn)
+    return isinstance(turn, str) or pair

@@ -1,0 +1,304 @@
+"""What a program asks a model: a request in one form for all providers and clients, and how two are compared.
+
+Two requests are the same if they ask the same: arguments of calls are JSON values, an absent content is an empty one,
+and what says nothing to a model (streaming, marks of caches, metadata, headers) is left out.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+#: What of a request narrows the answer.
+NARROWING = ("stop", "max_tokens", "tool_choice", "response_format")
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class BadRequest(ValueError):
+    """A request that cannot be answered; says why."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, without what says nothing to a model.
+
+    Attributes:
+        messages: Each with ``role`` and ``content``, perhaps ``calls`` (``id``, ``name``, ``arguments``), ``call_id``.
+        tools: Each with ``name``, ``description``, ``parameters``.
+        settings: What narrows the answer, by the names of `NARROWING`.
+    """
+
+    model: str
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The request as `restored` reads it."""
+        return {
+            "model": self.model,
+            "settings": dict(self.settings),
+            "messages": [*self.messages],
+            "tools": [*self.tools],
+        }
+
+    @classmethod
+    def restored(cls, data: Mapping[str, Any]) -> "Request":
+        """Raises:
+        TypeError, KeyError: It is no stored request.
+        """
+        return cls(str(data["model"]), tuple(data["messages"]), tuple(data["tools"]), dict(data["settings"]))
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The request as plain data."""
+        return {"model": self.model, "messages": [*self.messages], "tools": [*self.tools], **self.settings}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A turn of the agent, as the program is given it.
+
+    Attributes:
+        calls: Each with ``name`` and ``arguments``, a text.
+        finish: ``stop``, or ``length`` for a turn that was cut off.
+        usage: Tokens of the prompt and of the turn.
+    """
+
+    content: str
+    calls: tuple[Mapping[str, str], ...] = ()
+    finish: str = "stop"
+    usage: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def read(cls, action: str) -> "Answer":
+        """Reads an action: what `text` writes, or any other text, which is the content."""
+        try:
+            said = json.loads(action)
+            if isinstance(said, dict) and said.keys() == {"content", "calls", "finish", "usage"}:
+                prompt, turn = map(int, said["usage"])
+                calls = tuple({"name": str(c["name"]), "arguments": str(c["arguments"])} for c in said["calls"])
+                return cls(str(said["content"]), calls, str(said["finish"]), (prompt, turn))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            pass
+        return cls(action)
+
+    @property
+    def text(self) -> str:
+        """The answer as an action."""
+        return json.dumps({**vars(self), "calls": list(self.calls)}, ensure_ascii=False)
+
+    def message(self, number: int) -> dict[str, Any]:
+        """Returns the answer as a message; the ids of its calls are in the order of the calls, as texts, too.
+
+        Args:
+            number: Of the answer in its session, from 1 on.
+        """
+        calls = [{"id": f"call_{number:05}_{n:03}", **call} for n, call in enumerate(self.calls)]
+        return {"role": "assistant", "content": self.content, **({"calls": calls} if calls else {})}
+
+
+class Continues(NamedTuple):
+    """The conversation that a request goes on from.
+
+    Attributes:
+        after: Number of the request whose conversation it is, from 1 on; 0 for a conversation that begins.
+        answered: Whether the answer to that request is in it; programs drop what they cannot use.
+        new: Messages that come behind it.
+    """
+
+    after: int
+    answered: bool
+    new: tuple[Mapping[str, Any], ...]
+
+
+def read_chat(body: Any) -> Request:
+    """Reads the body of a chat completion (OpenAI).
+
+    Raises:
+        BadRequest: It is none, or asks for what is not there.
+    """
+    if not isinstance(body, dict):
+        raise BadRequest("the body is no JSON object")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise BadRequest("messages is empty")
+    for name, value in (("n", 1), ("logprobs", False), ("functions", None), ("audio", None), ("modalities", ["text"])):
+        if body.get(name) not in (None, value, []):
+            raise BadRequest(f"{name}={body[name]!r} is not served")
+    stop, most = body.get("stop") or [], body.get("max_completion_tokens") or body.get("max_tokens")
+    stop = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stop, list) or not all(isinstance(text, str) for text in stop):
+        raise BadRequest("stop is no text, and no list of texts")
+    if most is not None and (type(most) is not int or most < 1):
+        raise BadRequest("max_tokens is no number of tokens")
+    settings = {
+        "stop": stop,
+        "max_tokens": most,
+        "tool_choice": None if body.get("tool_choice") == "auto" else body.get("tool_choice"),
+        "response_format": body.get("response_format"),
+    }
+    tools = tuple(_tool(tool) for tool in _list(body, "tools"))
+    read = tuple(_message(message) for message in messages)
+    return Request(str(body.get("model", "")), read, tools, {key: value for key, value in settings.items() if value})
+
+
+def _list(data: Mapping[str, Any], key: str) -> list[Any]:
+    found = data.get(key) or []
+    if not isinstance(found, list):
+        raise BadRequest(f"{key} is no list")
+    return found
+
+
+def _tool(tool: Any) -> dict[str, Any]:
+    about = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+    if not isinstance(about, dict) or not isinstance(about.get("name"), str):
+        raise BadRequest(f"{str(tool)[:200]} is no function to call")
+    parameters = about.get("parameters") or {"type": "object", "properties": {}}
+    if not isinstance(parameters, dict):
+        raise BadRequest(f"the parameters of {about['name']} are no JSON schema")
+    return {"name": about["name"], "description": str(about.get("description") or ""), "parameters": parameters}
+
+
+def _message(message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        raise BadRequest(f"{str(message)[:200]} is no message of the roles {', '.join(_ROLES)}")
+    read: dict[str, Any] = {"role": message["role"], "content": _text(message.get("content"))}
+    if calls := _list(message, "tool_calls"):
+        read["calls"] = [_call(call) for call in calls]
+    if message["role"] == "tool":
+        read["call_id"] = str(message.get("tool_call_id", ""))
+    return read
+
+
+def _call(call: Any) -> dict[str, Any]:
+    about = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(about, dict):
+        raise BadRequest(f"{str(call)[:200]} is no call of a function")
+    arguments = about.get("arguments") or "{}"
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {"id": str(call.get("id", "")), "name": str(about.get("name", "")), "arguments": text}
+
+
+def _text(content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") not in ("text", "refusal"):
+            kind = part.get("type") if isinstance(part, dict) else part
+            raise BadRequest(f"a content of the type {str(kind)[:100]!r} is not served: text alone is")
+    return "\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+
+
+# comparing ------------------------------------------------------------------------------------------------------------
+
+
+def ignoring(rules: Sequence[str]) -> list[tuple[str, re.Pattern[str]]]:
+    """Reads rules ``PATH /regex/``: what matches in texts below a path makes no difference.
+
+    Raises:
+        ValueError: One is no such rule.
+    """
+    read = []
+    for rule in rules:
+        if not (found := re.fullmatch(r"(\S+) /(.*)/", rule, re.DOTALL)):
+            raise ValueError(f"ignore: {rule!r} is not PATH /regex/, such as 'messages /in [0-9.]+ s/'")
+        try:
+            read.append((found[1], re.compile(found[2])))
+        except re.error as error:
+            raise ValueError(f"ignore: {rule!r}: {error}") from error
+    return read
+
+
+def difference(recorded: Request, now: Request, ignore: Sequence[tuple[str, re.Pattern[str]]] = ()) -> str:
+    """Returns the first place at which two requests differ, and what is there; empty if they are the same."""
+    return _differ(_meaning(recorded.data, "", ignore), _meaning(now.data, "", ignore), "")
+
+
+def continues(
+    request: Request,
+    before: Sequence[tuple[Request, Answer]],
+    ignore: Sequence[tuple[str, re.Pattern[str]]] = (),
+) -> Continues:
+    """Returns the conversation that a request goes on from: the longest of those that it begins with.
+
+    Args:
+        before: The requests so far with their answers, in order.
+    """
+    best, most = Continues(0, False, request.messages), -1
+    for number, (earlier, answer) in enumerate(before, start=1):
+        size, messages = len(earlier.messages), request.messages
+        if earlier.tools != request.tools or len(messages) < size or size < most:
+            continue
+        answered = len(messages) > size + 1 and _echoes(answer.message(number), messages[size])
+        if size + answered > most and not any(
+            _differ(_meaning(one, place, ignore), _meaning(other, place, ignore), place)
+            for n, (one, other) in enumerate(zip(earlier.messages, messages, strict=False))
+            if one is not other
+            for place in (f"messages.{n}",)
+        ):
+            best, most = Continues(number, answered, messages[size + answered :]), size + answered
+    return best
+
+
+def _echoes(answer: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
+    """Whether a message is our own answer, as programs send it back: stripped, and its calls dumped anew."""
+    if message["role"] != "assistant" or answer["content"].strip() != message["content"].strip():
+        return False
+    calls = [sorted(_canonical(_meaning(call, "", ())) for call in said.get("calls", ())) for said in (answer, message)]
+    return calls[0] == calls[1]
+
+
+def _meaning(value: Any, path: str, ignore: Sequence[tuple[str, re.Pattern[str]]]) -> Any:
+    """A value in which what makes no difference is the same."""
+    if isinstance(value, Mapping):
+        read = {key: _meaning(part, f"{path}.{key}".lstrip("."), ignore) for key, part in value.items()}
+        if isinstance(value.get("arguments"), str):
+            read["arguments"] = _arguments(value["arguments"])
+        return {key: part for key, part in read.items() if part not in (None, "", [], {})}
+    if isinstance(value, list | tuple):
+        return [_meaning(part, f"{path}.{n}", ignore) for n, part in enumerate(value)]
+    if isinstance(value, str):
+        for below, pattern in ignore:
+            if path == below or path.startswith(f"{below}."):
+                value = pattern.sub("", value)
+    return value
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return text
+
+
+def _differ(one: Any, other: Any, path: str) -> str:
+    if isinstance(one, dict) and isinstance(other, dict):
+        places = [(f"{path}.{key}".lstrip("."), one.get(key), other.get(key)) for key in sorted({*one, *other})]
+    elif isinstance(one, list) and isinstance(other, list):
+        longer = max(len(one), len(other))
+        pairs = zip(one + [None] * (longer - len(one)), other + [None] * (longer - len(other)), strict=True)
+        places = [(f"{path}.{n}", *pair) for n, pair in enumerate(pairs)]
+    else:
+        same = one == other and isinstance(one, bool) == isinstance(other, bool)
+        return "" if same else f"{path}: {_short(other, one)}, was {_short(one, other)}"
+    return next(filter(None, (_differ(a, b, place) for place, a, b in places)), "")
+
+
+def _short(value: Any, beside: Any) -> str:
+    """A value for people, of a long text what is around the first character that differs."""
+    if isinstance(value, str) and isinstance(beside, str):
+        at = next(
+            (n for n, (a, b) in enumerate(zip(value, beside, strict=False)) if a != b), len(min(value, beside, key=len))
+        )
+        start = max(0, at - 20)
+        return repr(("..." if start else "") + value[start : at + 60])
+    return _canonical(value)[:80]
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,95 @@
+"""TextCraft by a program against native TextCraft: the same trees, id by id."""
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentr.collect.grow import Grow
+from agentr.collect.job import TreeJob, run_job
+from agentr.collect.units import Limits, StageProgress
+from agentr.config.policy import SamplingConfig
+from agentr.config.schema import EnvConfig, TaskSelection
+from agentr.envs.client import EnvClient
+from agentr.envs.server import EnvServer
+from agentr.search import UCT, Sample, Strategy, Tree, UCTConfig
+from agentr.store.forest import Forest
+from agentr.types import Task
+from tests.players import sloppy_agent
+
+ROOT = Path(__file__).parents[2]
+#: What a turn through a program has beside, and a native one has not.
+BESIDE = ("sent", "asked", "behind")
+
+
+def tasks_file(folder: Path, ids: list[str]) -> Path:
+    file = folder / "train.jsonl"
+    file.write_text("".join(json.dumps({"id": task}) + "\n" for task in ids))
+    return file
+
+
+def grown(server: EnvServer, tasks: list[Task], folder: Path, strategy: Strategy) -> list[Tree]:
+    """The trees of a search with a policy that depends on prompt and seed alone."""
+
+    async def main() -> None:
+        env = EnvClient([server.url()], "secret", timeout_s=120, retries=0)
+        try:
+            plan = TreeJob(
+                folder=folder,
+                tasks=tuple(tasks),
+                seed=7,
+                policy="test",
+                work=Grow(strategy),
+                sampling=SamplingConfig(max_tokens=64),
+                limits=Limits(infra_retries=0),
+            )
+            await run_job(plan, await sloppy_agent(env, tasks), StageProgress())
+        finally:
+            await env.aclose()
+
+    asyncio.run(main())
+    return list(Forest(folder))
+
+
+def plain(tree: Tree) -> dict[str, Any]:
+    """A tree without the environment's name, costs, and what a program adds."""
+    data = asdict(tree)
+    for name in ("task", "cost", "spent", "events", "stage"):
+        data.pop(name)
+    data["nodes"] = [{key: value for key, value in node.items() if key not in BESIDE} for node in data["nodes"]]
+    return data
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [UCT(UCTConfig(iterations=3, max_depth=6, width=2)), Sample(2, max_steps=6)],
+    ids=["uct", "sample"],
+)
+@pytest.mark.parametrize("live", [1, 8])
+def test_a_program_that_reports_grows_the_same_trees(
+    server: EnvServer, tmp_path: Path, strategy: Strategy, live: int
+) -> None:
+    async def chosen() -> list[Task]:
+        env = EnvClient([server.url()], "secret")
+        try:
+            return await env.tasks(TaskSelection(split="train", where={"depth": [1, 2]}, limit=2))
+        finally:
+            await env.aclose()
+
+    tasks = asyncio.run(chosen())
+    command = [sys.executable, str(ROOT / "tests/programs/plays_textcraft.py"), str(ROOT)]
+    options = {"command": command, "tasks": {"train": str(tasks_file(tmp_path, [t.id for t in tasks]))}, "live": live}
+    options["action_format"] = "react"
+    programs = EnvServer(EnvConfig(name="program", options=options), "secret", str(tmp_path / "server.log"))
+    try:
+        through = grown(programs, [replace(t, env="program") for t in tasks], tmp_path / "program", strategy)
+    finally:
+        programs.stop()
+    native = grown(server, tasks, tmp_path / "native", strategy)
+    assert len(native) == len(through) == 2 and sum(len(tree.nodes) for tree in native) > 8
+    for one, other in zip(native, through, strict=True):
+        assert plain(one) == plain(other)
