@@ -43,7 +43,6 @@ class Played:
         history: The calls so far with their answers.
         asked: The call that waits for an answer; None where the program has ended.
         beside: Calls that wait behind it.
-        parallel: Whether calls ever waited side by side: they may come in another order again.
         reward: The return so far, as the program reports it.
         program: The program, as long as it was not ended to make room.
     """
@@ -52,7 +51,6 @@ class Played:
     history: tuple[tuple[Request, Answer], ...] = ()
     asked: Request | None = None
     beside: tuple[Request, ...] = ()
-    parallel: bool = False
     reward: float = 0.0
     program: Running | None = field(default=None, repr=False)
 
@@ -218,7 +216,6 @@ class Program(Environment[Played]):
             "asked": asked,
             "done": asked is None,
             "beside": [request.stored for request in state.beside],
-            "parallel": state.parallel,
             "reward": state.reward,
         }
 
@@ -230,7 +227,7 @@ class Program(Environment[Played]):
             beside = tuple(map(Request.restored, data["beside"]))
             if data["done"] is not (asked is None):
                 raise ValueError("it has ended, and asks")
-            return Played(data["task"], history, asked, beside, bool(data["parallel"]), float(data["reward"]))
+            return Played(data["task"], history, asked, beside, float(data["reward"]))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a program's snapshot: {error}") from error
 
@@ -262,31 +259,40 @@ class Program(Environment[Played]):
         try:
             coming = [request for request, _ in state.history] + [state.asked, *state.beside]
             for number, (_, answer) in enumerate(state.history):
-                program.answer(self._repeated(program, number, coming, state.parallel), answer)
-            return program, self._repeated(program, len(state.history), coming, state.parallel)
+                program.answer(self._repeated(program, number, coming, state.history), answer)
+            return program, self._repeated(program, len(state.history), coming, state.history)
         except BaseException:
             self._end(program)
             raise
 
-    def _repeated(self, program: Running, number: int, coming: Sequence[Request], parallel: bool) -> Call:
+    def _repeated(
+        self, program: Running, number: int, coming: Sequence[Request], history: Sequence[tuple[Request, Answer]]
+    ) -> Call:
         """The call of a program that is begun again which is the recorded one.
+
+        One that stands where the recorded one stood, behind the same answer, is another one, and refused at once. Any
+        other may be of a conversation beside, and early: the recorded one may still come.
 
         Args:
             number: Of the call, from 0 on.
             coming: All recorded calls.
+            history: Those that were answered.
         """
-        recorded = coming[number]
-        other, patience = "", self._limits.early_s if parallel else 0.0
+        recorded, before, other = coming[number], history[:number], ""
+        behind = continues(recorded, before, self._ignore).after
 
         def pick(calls: list[Call]) -> Call | None:
             nonlocal other
             for call in calls:
                 if not difference(recorded, call.request, self._ignore):
                     return call
-            strange = [c for c in calls if all(difference(later, c.request, self._ignore) for later in coming[number:])]
-            if strange and time.monotonic() - strange[0].since > patience:
-                other = difference(recorded, strange[0].request, self._ignore)
-                return strange[0]
+            for call in calls:
+                if any(not difference(later, call.request, self._ignore) for later in coming[number:]):
+                    continue
+                instead = behind and continues(call.request, before, self._ignore).after == behind
+                if instead or time.monotonic() - call.since > self._limits.early_s:
+                    other = difference(recorded, call.request, self._ignore)
+                    return call
             return None
 
         limit = self._limits.step_s if number else self._limits.first_call_s
@@ -306,7 +312,6 @@ class Program(Environment[Played]):
         found = continues(call.request, state.history, self._ignore)
         state.asked, state.program = call.request, program
         state.beside = tuple(other.request for other in program.waits() if other is not call)
-        state.parallel |= bool(state.beside)
         state.reward = state.reward if report.reward is None else report.reward
         asked = Asked(found.new, found.after, found.answered, call.request.tools, call.request.settings, report.action)
         heard = [m["content"] for m in found.new if m["role"] != "assistant"]

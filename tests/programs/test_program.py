@@ -134,7 +134,7 @@ def test_a_program_that_does_not_repeat_itself_is_refused_with_the_place(make: M
     while True:
         messages += [assistant(said(*messages)), user("on")]
     """
-    env = make(code)
+    env = make(code, limits={"early_s": 0.2})
     state, _ = env.reset("one")
     one, other = env.fork(state), env.fork(state)
     assert env.step(one, "a").observation == "on", "the first goes on with the program that runs"
@@ -404,3 +404,20 @@ def test_calls_side_by_side_are_matched_by_what_they_ask(make: Make) -> None:
         program, call = env._at_its_call(again)
         assert call.request.messages[-1]["content"] == told
         env._end(program)
+
+
+def test_a_call_in_place_of_the_recorded_one_is_refused_at_once(make: Make) -> None:
+    env = make(
+        """
+    messages = [user("Go.")]
+    while True:
+        messages += [assistant(said(*messages)), user(f"at {time.time_ns()}")]
+    """,
+        limits={"early_s": 1000},
+    )
+    state, _ = env.reset("one")
+    env.step(state, "a")
+    one, other = env.fork(state), env.fork(state)
+    env.step(one, "b")
+    with pytest.raises(Failed, match=r"in call 2, messages\.2\.content: 'at \d+', was 'at \d+'"):
+        env.step(other, "c")
