@@ -19,7 +19,10 @@ from agentr.envs.server import EnvServer
 from agentr.search import UCT, Sample, Strategy, Tree, UCTConfig
 from agentr.store.forest import Forest
 from agentr.types import Task
+from env_servers.sandbox import launch
 from tests.players import sloppy_agent
+
+pytestmark = pytest.mark.skipif(not launch.available(), reason="programs cannot be isolated here")
 
 ROOT = Path(__file__).parents[2]
 #: What a turn through a program has beside, and a native one has not.
