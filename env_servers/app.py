@@ -57,6 +57,7 @@ def create_app(
         yield
         sweeper.cancel()
         await table.shutdown()
+        environment.stop()
 
     app = FastAPI(title=environment.spec.title, lifespan=lifespan, openapi_url=None)
     app.state.sessions = table

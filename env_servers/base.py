@@ -160,6 +160,10 @@ class Environment(ABC, Generic[State]):
     def close(self, state: State) -> None:
         """Frees what the state holds outside Python's heap; most states are plain data and need nothing."""
 
+    def stop(self) -> None:
+        """Frees what the environment itself holds outside Python's heap, when its server ends; its states are closed
+        before."""
+
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         """A demonstration that earns the full reward, or None where the environment has no expert for the task."""
         return None

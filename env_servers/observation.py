@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,6 +56,40 @@ class Asked:
     tools: tuple[Mapping[str, Any], ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     action: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A turn of the agent, as the program is given it.
+
+    Attributes:
+        calls: Each with ``name`` and ``arguments``, a text.
+        finish: ``stop``, or ``length`` for a turn that was cut off.
+        usage: Tokens of the prompt and of the turn.
+    """
+
+    content: str
+    calls: tuple[Mapping[str, str], ...] = ()
+    finish: str = "stop"
+    usage: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def read(cls, action: str) -> Answer:
+        """Reads an action: what `text` writes, or any other text, which is the content."""
+        try:
+            said = json.loads(action)
+            if isinstance(said, dict) and said.keys() == {"content", "calls", "finish", "usage"}:
+                prompt, turn = map(int, said["usage"])
+                calls = tuple({"name": str(c["name"]), "arguments": str(c["arguments"])} for c in said["calls"])
+                return cls(str(said["content"]), calls, str(said["finish"]), (prompt, turn))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            pass
+        return cls(action)
+
+    @property
+    def text(self) -> str:
+        """The answer as an action."""
+        return json.dumps({**vars(self), "calls": list(self.calls)}, ensure_ascii=False)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ A call goes on from the conversation that it begins with, whose ids stay as they
 encoded. Which conversation that is, the environment says (`env_servers.program.requests.continues`).
 """
 
-import json
 from typing import Any
 
+from agentr.config.turns import FullContext, PromptConfig, TurnFormat, TurnsConfig
 from agentr.errors import ConfigError
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Tree
 from agentr.types import Asked, Completion, Message, messages_of
+from env_servers.observation import Answer
 
 #: What of a call's settings is obeyed.
 _OBEYED = {"stop", "max_tokens"}
@@ -33,6 +34,25 @@ def heard(asked: Asked) -> list[Message]:
     return messages_of(asked.messages or ())
 
 
+def check_settings(prompt: PromptConfig, turns: TurnsConfig) -> None:
+    """Checks that nothing is configured that a program does itself: it writes its prompts, and shortens them.
+
+    Raises:
+        ConfigError: Something is.
+    """
+    own = {
+        "prompt.system": bool(prompt.system),
+        "prompt.examples": prompt.examples > 0,
+        "turns.full_context": turns.full_context is FullContext.truncate,
+        "turns.keep_reasoning": not turns.keep_reasoning,
+        "turns.format": turns.format is not TurnFormat.environment,
+    }
+    if named := [key for key, is_set in own.items() if is_set]:
+        raise ConfigError(
+            f"{', '.join(named)}: a program writes its prompts itself.", hint="Leave them at their defaults."
+        )
+
+
 def answered(completion: Completion, prompt: int, asked: Asked) -> str:
     """Returns what the program is given for a turn, as an action: what an engine's own server would answer.
 
@@ -42,10 +62,7 @@ def answered(completion: Completion, prompt: int, asked: Asked) -> str:
     text = completion.text
     for stop in asked.settings.get("stop", ()):
         text = text.removesuffix(stop)
-    usage = [prompt, len(completion.token_ids)]
-    return json.dumps(
-        {"content": text, "calls": [], "finish": completion.finish.value, "usage": usage}, ensure_ascii=False
-    )
+    return Answer(text, finish=completion.finish.value, usage=(prompt, len(completion.token_ids))).text
 
 
 def following(

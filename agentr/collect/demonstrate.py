@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from agentr.collect.agent import Agent, Sessions
+from agentr.collect.agent import Agent
 from agentr.collect.job import TreeJob, Unit, Work, run_job
+from agentr.collect.sessions import Sessions
 from agentr.collect.units import Limits, StageProgress
 from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pydantic import NonNegativeInt, PositiveInt
 
 from agentr.collect.advisor import Advisor
-from agentr.collect.agent import Agent, Expanded, Sessions, take_turn
+from agentr.collect.agent import Agent, Expanded, take_turn
+from agentr.collect.sessions import Sessions
 from agentr.config.checks import Section
 from agentr.config.policy import AdvisorConfig, SamplingConfig, Who
 from agentr.search.episode import Episode

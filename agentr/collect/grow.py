@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from agentr.collect.agent import Agent, Expanded, Sessions
+from agentr.collect.agent import Agent, Expanded
 from agentr.collect.job import Unit, Work
+from agentr.collect.sessions import Sessions
 from agentr.search import Expansion, Node, Origin, Strategy, Tree
 from agentr.search.stored import read_child, split_counts, stored_child, stored_counts
 from agentr.seeds import derived_seed

@@ -8,10 +8,10 @@ execution.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentr.collect.agent import Sessions
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.job import Unit, Work
 from agentr.collect.operators import apply
+from agentr.collect.sessions import Sessions
 from agentr.search.episode import episodes
 from agentr.search.tree import Tree
 from agentr.store.forest import Forest

@@ -117,8 +117,8 @@ class Exchange:
         low, high = self.spec.reward.low, self.spec.reward.high
         reward = min(1.0, max(0.0, (state.reward - low) / (high - low)))
         text = state.observation.translate(_SPACES) if self.one_line else state.observation
-        told = (state.done, state.valid, state.executed, state.status, state.scores, state.asked)
-        return Observation(text, reward, *told)
+        rest = (state.done, state.valid, state.executed, state.status, state.scores, state.asked)
+        return Observation(text, reward, *rest)
 
 
 class Session:

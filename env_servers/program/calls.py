@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from env_servers.program.requests import Answer, Request
+from env_servers.observation import Answer
+from env_servers.program.requests import Request
 
 
 @dataclass(eq=False)
@@ -13,15 +14,22 @@ class Call:
     """A call that a program made.
 
     Attributes:
-        answered: Done when it is answered: with the answer and its number, or None where the program is to get none.
-        delivered: Whether the program got the whole answer.
+        answered: Done when it is answered: with the answer and its number.
+        delivered: Whether the whole answer was sent.
+        left: Whether its client went away before it was answered, and did not ask again.
         since: When it came, by the monotonic clock.
     """
 
     request: Request
-    answered: "asyncio.Future[tuple[Answer, int] | None]"
+    answered: "asyncio.Future[tuple[Answer, int]]"
     delivered: bool = False
+    left: bool = False
     since: float = field(default_factory=time.monotonic)
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody waits for its answer."""
+        return not self.answered.done() and not self.left
 
 
 class Asking(Protocol):

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from env_servers.base import Environment, ExpertStep, Failed, Requirement, TaskInfo, UnknownTask
-from env_servers.observation import Asked, CallStatus, Observation
+from env_servers.observation import Answer, Asked, CallStatus, Observation
 from env_servers.program.calls import Call
 from env_servers.program.grading import checked_grader, grade, read_reward
 from env_servers.program.live import Limits, Programs
 from env_servers.program.live import Program as Running
-from env_servers.program.requests import Answer, Request, continues, difference, ignoring
+from env_servers.program.requests import Request, continues, difference, ignoring, message_of
 from env_servers.protocol import EnvironmentSpec
 from env_servers.records import read_records
 from env_servers.sandbox import launch
@@ -120,7 +120,6 @@ class Program(Environment[Played]):
         self._grader = checked_grader(reward)
         self._grade_s = grade_s
         self._ignore = ignoring(ignore)
-        self._rules = [*ignore]
         self._limits = Limits(**(limits or {}))
         self._tasks = {split: _tasks(split, Path(file).expanduser()) for split, file in tasks.items()}
         if not self._tasks:
@@ -148,9 +147,9 @@ class Program(Environment[Played]):
     def requirements(cls) -> list[Requirement]:
         return [
             Requirement(
-                "Linux namespaces",
+                "Linux namespaces, which isolate programs",
                 launch.available(),
-                "see `env_servers.sandbox.launch.isolation`: apt install bubblewrap, and allow namespaces",
+                "apt install bubblewrap (see env_servers/sandbox)",
             )
         ]
 
@@ -208,6 +207,9 @@ class Program(Environment[Played]):
         if program is not None and self._programs.wake(state):
             self._end(program)
 
+    def stop(self) -> None:
+        self._programs.stop()
+
     def snapshot(self, state: Played) -> dict[str, Any]:
         asked = None if state.asked is None else state.asked.stored
         return {
@@ -261,7 +263,7 @@ class Program(Environment[Played]):
             for number, (_, answer) in enumerate(state.history):
                 program.answer(self._repeated(program, number, coming, state.history), answer)
             return program, self._repeated(program, len(state.history), coming, state.history)
-        except BaseException:
+        except BaseException:  # whatever it is goes on to the caller; the program is nobody's
             self._end(program)
             raise
 
@@ -335,14 +337,17 @@ class Program(Environment[Played]):
 
     def _reward(self, state: Played, program: Running) -> tuple[float, dict[str, float]]:
         work = program.folder / "work"
+        if work.is_symlink():  # it may do with its folder as it likes, and would be read elsewhere
+            raise Failed("the program put a link in the place of its folder")
         if self._grader is not None:
-            transcript = [*state.history[-1][0].messages, state.history[-1][1].message(len(state.history))]
+            transcript = [*state.history[-1][0].messages, message_of(state.history[-1][1], len(state.history))]
             return grade(
                 self._grader, self._grade_s, task=self._task(state.task), folder=str(work), transcript=transcript
             )
         written = work / "reward.json"
         if written.is_file() and not written.is_symlink():
-            return read_reward(written.read_text(encoding="utf-8", errors="replace")[:10_000], "reward.json")
+            with written.open(encoding="utf-8", errors="replace") as file:
+                return read_reward(file.read(10_000), "reward.json")
         return read_reward(str(state.reward), "the program's report")
 
 

@@ -22,8 +22,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from env_servers.connections import limited
+from env_servers.observation import Answer
 from env_servers.program.calls import Asking, Call
-from env_servers.program.requests import Answer, BadRequest, read_chat
+from env_servers.program.requests import BadRequest, message_of, read_chat
 from env_servers.protocol import text
 
 #: Largest body of a call.
@@ -35,19 +36,17 @@ MODEL = "agentr"
 class Gateway:
     """The server. It starts with the first program, and ends with this process.
 
-    Attributes:
-        folder: Holds its socket, ``gateway``.
+    Args:
+        folder: Gets its socket, ``gateway``.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self._asking: dict[str, Asking] = {}
         self.loop = asyncio.new_event_loop()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / "gateway"))
         (folder / "gateway").chmod(0o666)
-        self._thread = threading.Thread(target=self._serve, name="gateway", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._serve, name="gateway", daemon=True).start()
 
     def admit(self, asking: Asking) -> str:
         """Returns the key of a program."""
@@ -66,16 +65,16 @@ class Gateway:
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
         routes = [
-            Route("/v1/chat/completions", self._told(self._chat), methods=["POST"]),
-            Route("/v1/models", self._told(self._models), methods=["GET"]),
-            Route("/report", self._told(self._report), methods=["POST"]),
+            Route("/v1/chat/completions", self._known(self._chat), methods=["POST"]),
+            Route("/v1/models", self._known(self._models), methods=["GET"]),
+            Route("/report", self._known(self._report), methods=["POST"]),
             Route("/", lambda _: Response(), methods=["GET", "HEAD"]),
         ]
         app = Starlette(routes=routes, exception_handlers={404: self._unknown, 405: self._unknown})
         server = uvicorn.Server(limited(app, connections=1 << 16, timeout_keep_alive=600, lifespan="off"))
         self.loop.run_until_complete(server.serve(sockets=[self._listener]))
 
-    def _told(
+    def _known(
         self, handler: Callable[[Asking, HttpRequest], Awaitable[Response]]
     ) -> Callable[..., Awaitable[Response]]:
         """A handler that knows the program, and whose errors are in the provider's form."""
@@ -97,10 +96,9 @@ class Gateway:
     async def _chat(self, asking: Asking, http: HttpRequest) -> Response:
         body = await _json(http)
         call = asking.called(read_chat(body), http.headers.get("x-stainless-retry-count", "0") != "0")
-        answered = await _unless_gone(call.answered, http) if call is not None else None
-        if call is None or answered is None:
+        if call is None:
             return _error(410, "the episode has ended", "not_found_error")
-        answer, number = answered
+        answer, number = await _unless_gone(call, http)
         written = _completion(answer, number, call.request.model)
         if body.get("stream"):
             options = body.get("stream_options")
@@ -128,8 +126,12 @@ class _Delivered(Response):
         self._response, self._call = response, call
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._response(scope, receive, send)
-        self._call.delivered = True
+        async def noted(message: Any) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                self._call.delivered = True
+
+        await self._response(scope, receive, noted)
 
 
 async def _json(http: HttpRequest) -> Any:
@@ -145,16 +147,17 @@ async def _json(http: HttpRequest) -> Any:
         raise error if isinstance(error, BadRequest) else BadRequest(f"the body is no JSON: {error}") from error
 
 
-async def _unless_gone(answered: "asyncio.Future[tuple[Answer, int] | None]", http: HttpRequest) -> Any:
+async def _unless_gone(call: Call, http: HttpRequest) -> tuple[Answer, int]:
     """Waits for an answer, as long as the client does."""
     gone = asyncio.ensure_future(http.receive())  # all that can still come is that it is gone
-    await asyncio.wait({answered, gone}, return_when=asyncio.FIRST_COMPLETED)
-    if not answered.done():
+    await asyncio.wait({call.answered, gone}, return_when=asyncio.FIRST_COMPLETED)
+    if not call.answered.done():
+        call.left = True
         raise ClientDisconnect
     gone.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await gone
-    return answered.result()
+    return call.answered.result()
 
 
 def _error(status: int, message: str, kind: str = "invalid_request_error") -> Response:
@@ -164,7 +167,7 @@ def _error(status: int, message: str, kind: str = "invalid_request_error") -> Re
 def _completion(answer: Answer, number: int, model: str) -> dict[str, Any]:
     calls = [
         {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
-        for call in answer.message(number).get("calls", ())
+        for call in message_of(answer, number).get("calls", ())
     ]
     message = {"role": "assistant", "content": answer.content or (None if calls else ""), "refusal": None}
     prompt, turn = answer.usage

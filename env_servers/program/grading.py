@@ -83,10 +83,11 @@ def read_reward(text: str, what: str) -> tuple[float, dict[str, float]]:
     said = said if isinstance(said, dict) else {"reward": said}
     scores = said.get("scores") or {}
     numbers = [said.get("reward"), *(scores.values() if isinstance(scores, Mapping) else [None])]
-    if not said.keys() <= {"reward", "scores"} or not all(map(_share, numbers)):
+    if not said.keys() <= {"reward", "scores"} or not all(map(is_share, numbers)):
         raise Failed(f"{what} returned {text.strip()[:200]}, and not a number from 0 to 1, or such a reward and scores")
     return float(said["reward"]), {str(key): float(value) for key, value in scores.items()}
 
 
-def _share(value: Any) -> bool:
+def is_share(value: Any) -> bool:
+    """Whether a value is a number from 0 to 1."""
     return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from env_servers.base import Unavailable
-from env_servers.observation import CallStatus
+from env_servers.observation import Answer, CallStatus
 from env_servers.program.calls import Call
-from env_servers.program.requests import Answer, BadRequest, Request
+from env_servers.program.grading import is_share
+from env_servers.program.requests import BadRequest, Request
 from env_servers.sandbox import launch
 from env_servers.sandbox.programs import HOME, PORT
 from env_servers.sandbox.sandbox import Zygote, ZygoteFailed, in_memory, kill
@@ -95,19 +96,12 @@ class Report:
         """Raises:
         BadRequest: It is no report.
         """
-        kinds = {
-            "action": str,
-            "observation": str,
-            "reward": (int, float),
-            "valid": bool,
-            "status": str,
-            "scores": dict,
-        }
+        kinds = {"action": str, "observation": str, "reward": object, "valid": bool, "status": str, "scores": dict}
         if not isinstance(data, dict) or not data.keys() <= kinds.keys():
             raise BadRequest(f"a report is an object of {', '.join(kinds)}, not {str(data)[:200]}")
         for key, value in data.items():
-            number = isinstance(value, float) or type(value) is int
-            if not isinstance(value, kinds[key]) or (key == "reward" and not (number and 0 <= value <= 1)):
+            numbers = [value] if key == "reward" else value.values() if isinstance(value, dict) else []
+            if not isinstance(value, kinds[key]) or not all(map(is_share, numbers)):
                 raise BadRequest(f"{key} of a report is {str(value)[:100]!r}")
         if data.get("status", "ok") not in list(CallStatus):
             raise BadRequest(f"the status of a report is one of {', '.join(CallStatus)}")
@@ -158,8 +152,10 @@ class Program:
             if self._ended is not None:
                 return None
             for call in self._calls:
-                undelivered = call.answered.done() and not call.delivered
-                if call.request == request and (again or undelivered):
+                lost = call.left or (call.answered.done() and not call.delivered)
+                if call.request == request and (again or lost):
+                    call.left = False
+                    self._changed.notify_all()
                     return call
             call = Call(request, self._gateway.loop.create_future())
             self._calls.append(call)
@@ -202,14 +198,14 @@ class Program:
     def waits(self) -> list[Call]:
         """The calls that wait for an answer, in the order in which they came."""
         with self._changed:
-            return [call for call in self._calls if not call.answered.done()]
+            return [call for call in self._calls if call.waits]
 
     def wait(self, pick: Callable[[list[Call]], Call | None], seconds: float) -> Call | None:
         """Waits for a call that ``pick`` takes; None if the program ends, or the time is over."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while True:
-                found = pick([call for call in self._calls if not call.answered.done()])
+                found = pick([call for call in self._calls if call.waits])
                 left = deadline - time.monotonic()
                 if found is not None or self._ended is not None or left <= 0:
                     return found
@@ -282,9 +278,16 @@ class Programs:
         self._make_room()
         try:
             return self._started(task, seed)
-        except BaseException:
+        except BaseException:  # whatever it is goes on to the caller; the room is nobody's
             self.gone()
             raise
+
+    def stop(self) -> None:
+        """Ends all programs, and removes their folders."""
+        with self._lock:
+            if self._zygote is not None:
+                self._zygote.kill()  # it is process 1 of all
+            self._remove()
 
     def gone(self) -> None:
         """A program was ended."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-#: What of a request narrows the answer.
-NARROWING = ("stop", "max_tokens", "tool_choice", "response_format")
+from env_servers.observation import Answer
+
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -27,7 +27,7 @@ class Request:
     Attributes:
         messages: Each with ``role`` and ``content``, perhaps ``calls`` (``id``, ``name``, ``arguments``), ``call_id``.
         tools: Each with ``name``, ``description``, ``parameters``.
-        settings: What narrows the answer, by the names of `NARROWING`.
+        settings: What narrows the answer, as in `Asked`.
     """
 
     model: str
@@ -35,15 +35,11 @@ class Request:
     tools: tuple[Mapping[str, Any], ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def stored(self) -> dict[str, Any]:
-        """The request as `restored` reads it."""
-        return {
-            "model": self.model,
-            "settings": dict(self.settings),
-            "messages": [*self.messages],
-            "tools": [*self.tools],
-        }
+        """The request as plain data, which `restored` reads."""
+        parts = {"settings": dict(self.settings), "tools": [*self.tools]}
+        return {"model": self.model, "messages": [*self.messages], **parts}
 
     @classmethod
     def restored(cls, data: Mapping[str, Any]) -> "Request":
@@ -52,53 +48,15 @@ class Request:
         """
         return cls(str(data["model"]), tuple(data["messages"]), tuple(data["tools"]), dict(data["settings"]))
 
-    @cached_property
-    def data(self) -> dict[str, Any]:
-        """The request as plain data."""
-        return {"model": self.model, "messages": [*self.messages], "tools": [*self.tools], **self.settings}
 
+def message_of(answer: Answer, number: int) -> dict[str, Any]:
+    """Returns an answer as a message; the ids of its calls are in the order of the calls, as texts, too.
 
-@dataclass(frozen=True)
-class Answer:
-    """A turn of the agent, as the program is given it.
-
-    Attributes:
-        calls: Each with ``name`` and ``arguments``, a text.
-        finish: ``stop``, or ``length`` for a turn that was cut off.
-        usage: Tokens of the prompt and of the turn.
+    Args:
+        number: Of the answer in its session, from 1 on.
     """
-
-    content: str
-    calls: tuple[Mapping[str, str], ...] = ()
-    finish: str = "stop"
-    usage: tuple[int, int] = (0, 0)
-
-    @classmethod
-    def read(cls, action: str) -> "Answer":
-        """Reads an action: what `text` writes, or any other text, which is the content."""
-        try:
-            said = json.loads(action)
-            if isinstance(said, dict) and said.keys() == {"content", "calls", "finish", "usage"}:
-                prompt, turn = map(int, said["usage"])
-                calls = tuple({"name": str(c["name"]), "arguments": str(c["arguments"])} for c in said["calls"])
-                return cls(str(said["content"]), calls, str(said["finish"]), (prompt, turn))
-        except (ValueError, TypeError, KeyError, RecursionError):
-            pass
-        return cls(action)
-
-    @property
-    def text(self) -> str:
-        """The answer as an action."""
-        return json.dumps({**vars(self), "calls": list(self.calls)}, ensure_ascii=False)
-
-    def message(self, number: int) -> dict[str, Any]:
-        """Returns the answer as a message; the ids of its calls are in the order of the calls, as texts, too.
-
-        Args:
-            number: Of the answer in its session, from 1 on.
-        """
-        calls = [{"id": f"call_{number:05}_{n:03}", **call} for n, call in enumerate(self.calls)]
-        return {"role": "assistant", "content": self.content, **({"calls": calls} if calls else {})}
+    calls = [{"id": f"call_{number:05}_{n:03}", **call} for n, call in enumerate(answer.calls)]
+    return {"role": "assistant", "content": answer.content, **({"calls": calls} if calls else {})}
 
 
 class Continues(NamedTuple):
@@ -216,7 +174,7 @@ def ignoring(rules: Sequence[str]) -> list[tuple[str, re.Pattern[str]]]:
 
 def difference(recorded: Request, now: Request, ignore: Sequence[tuple[str, re.Pattern[str]]] = ()) -> str:
     """Returns the first place at which two requests differ, and what is there; empty if they are the same."""
-    return _differ(_meaning(recorded.data, "", ignore), _meaning(now.data, "", ignore), "")
+    return _differ(_meaning(recorded.stored, "", ignore), _meaning(now.stored, "", ignore), "")
 
 
 def continues(
@@ -234,7 +192,7 @@ def continues(
         size, messages = len(earlier.messages), request.messages
         if earlier.tools != request.tools or len(messages) < size or size < most:
             continue
-        answered = len(messages) > size + 1 and _echoes(answer.message(number), messages[size])
+        answered = len(messages) > size + 1 and _echoes(message_of(answer, number), messages[size])
         if size + answered > most and not any(
             _differ(_meaning(one, place, ignore), _meaning(other, place, ignore), place)
             for n, (one, other) in enumerate(zip(earlier.messages, messages, strict=False))

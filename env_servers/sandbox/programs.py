@@ -2,7 +2,8 @@
 the gateway, and ends everything that the program started.
 
 A program's world is the same in each session: its folder is `HOME`, whatever the folder is outside; the file system of
-the machine can be read and not written; there is no network, but for an address at which the gateway answers.
+the machine can be read and not written, but for /dev, /run and /tmp, which are its own; there is no network, but for an
+address at which the gateway answers.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from env_servers.sandbox import kernel
+from env_servers.sandbox.launch import DEVICES
 from env_servers.sandbox.zygote import serve, taken_over
 
 #: Where a program's folder is, and where the gateway answers it.
@@ -64,14 +66,22 @@ def _first_process(config: dict[str, Any], request: int, output: int, status: in
 
 
 def _make_world(config: dict[str, Any], folder: int) -> None:
-    seen = {place: os.open(place, os.O_PATH) for place in config["seen"]}
+    seen = {place: os.open(place, os.O_PATH) for place in (*config["seen"], *DEVICES)}
     kernel.mount("", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.restrict_mount("/", kernel.MOUNT_ATTR_RDONLY, recursive=True)
-    for place in ("/tmp", "/dev/shm"):
+    # Root keeps root's files without its capabilities: disks, settings of the kernel, sockets of services.
+    covered = [place for place in ("/tmp", "/dev", "/run") if Path(place).is_dir()]
+    for place in covered:
         kernel.mount("tmpfs", place, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777")
-    kernel.mount("proc", "/proc", "proc")
+    kernel.mount("proc", "/proc", "proc", kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV)
+    Path("/dev/shm").mkdir(mode=0o1777)
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        Path("/dev", name).symlink_to(f"/proc/self/fd{target}")
     for place, descriptor in seen.items():
-        Path(place).mkdir(parents=True)
+        if place in DEVICES:
+            Path(place).touch()
+        else:
+            Path(place).mkdir(parents=True)
         kernel.mount(f"/proc/self/fd/{descriptor}", place, flags=kernel.MS_BIND)
     Path(HOME).mkdir()
     kernel.mount(f"/proc/self/fd/{folder}", HOME, flags=kernel.MS_BIND)
@@ -86,7 +96,7 @@ def _program(asked: dict[str, Any], output: int) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.closerange(3, 1 << 12)
+        os.closerange(3, 1 << 20)
         os.chdir(f"{HOME}/work")
         kernel.drop_capabilities()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and its children then would, too

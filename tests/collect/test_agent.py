@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from agentr.collect.agent import CUT_OFF, Agent, Sessions
+from agentr.collect.agent import CUT_OFF, Agent
+from agentr.collect.sessions import Sessions
 from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient, Session

@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import pytest
 
-from agentr.collect.agent import Agent, Sessions
+from agentr.collect.agent import Agent
 from agentr.collect.job import run_job
 from agentr.collect.judge import Judge, find_transition
+from agentr.collect.sessions import Sessions
 from agentr.collect.units import StageProgress
 from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig

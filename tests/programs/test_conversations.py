@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentr.collect.asked import following, heard
+from agentr.collect.asked import check_settings, following, heard
+from agentr.config.turns import FullContext, PromptConfig, TurnFormat, TurnsConfig
 from agentr.errors import ConfigError
 from agentr.rows.sequences import make_rows, recorded
 from agentr.search import Child, Origin, Tree
 from agentr.search.stored import from_json, read_child, stored_child, to_json
 from agentr.types import Asked, FinishReason, Message, Outcome, Task
-from env_servers.program.requests import Answer, BadRequest, Request, continues, difference, ignoring, read_chat
+from env_servers.observation import Answer
+from env_servers.program.requests import BadRequest, Request, continues, difference, ignoring, read_chat
 from tests.trees import codec
 
 CODEC = codec()
@@ -101,6 +103,22 @@ def test_each_conversation_is_a_row_and_each_drawn_turn_a_target_once() -> None:
 def test_what_is_not_served_yet_is_a_sentence(asked: Asked, lacking: str) -> None:
     with pytest.raises(ConfigError, match=f"the program's call has {lacking}, which agentr does not serve yet"):
         heard(asked)
+
+
+@pytest.mark.parametrize(
+    "prompt, turns, key",
+    [
+        (PromptConfig(system="You are."), TurnsConfig(), "prompt.system"),
+        (PromptConfig(examples=1), TurnsConfig(), "prompt.examples"),
+        (PromptConfig(), TurnsConfig(keep_reasoning=False), "turns.keep_reasoning"),
+        (PromptConfig(), TurnsConfig(full_context=FullContext.truncate), "turns.full_context"),
+        (PromptConfig(), TurnsConfig(format=TurnFormat.tool_calls), "turns.format"),
+    ],
+)
+def test_what_a_program_does_itself_is_not_configured(prompt: PromptConfig, turns: TurnsConfig, key: str) -> None:
+    check_settings(PromptConfig(), TurnsConfig())
+    with pytest.raises(ConfigError, match=f"^{key}: a program writes its prompts itself"):
+        check_settings(prompt, turns)
 
 
 # requests -------------------------------------------------------------------------------------------------------------

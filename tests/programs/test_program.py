@@ -3,6 +3,7 @@
 import json
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,9 @@ def test_it_can_change_nothing_outside_and_reach_nobody(make: Make, tmp_path: Pa
         socket.create_connection(("127.0.0.1", task["port"]), timeout=2)
     found = [tried(lambda: open({str(tmp_path / "made")!r}, "w")), tried(lambda: open(sys.executable, "ab")),
              tried(connect), tried(lambda: socket.create_connection(("10.0.0.1", 80), timeout=2)),
-             tried(lambda: os.kill(1, 9)), len([p for p in os.listdir("/proc") if p.isdigit()])]
+             tried(lambda: open("/proc/sys/kernel/hostname", "w")), tried(lambda: open("/proc/sysrq-trigger", "w")),
+             tried(lambda: os.kill(1, 9)), sorted(os.listdir("/run")),
+             sorted(os.listdir("/dev")), len([p for p in os.listdir("/proc") if p.isdigit()])]
     said(user(json.dumps(found)))
     """
     import socket
@@ -183,7 +186,8 @@ def test_it_can_change_nothing_outside_and_reach_nobody(make: Make, tmp_path: Pa
     with socket.create_server(("127.0.0.1", 0)) as listener:
         env = make(code, [{"id": "one", "port": listener.getsockname()[1]}])
         found = json.loads(env.reset("one")[1].observation)
-    assert "done" not in found[:4] and found[5] == 2, found
+    assert "done" not in found[:6] and found[-1] == 2 and found[7] == [], found
+    assert found[8] == ["fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero"]
     assert not (tmp_path / "made").exists()
 
 
@@ -269,6 +273,47 @@ def test_everything_that_it_started_ends_with_it(make: Make, tmp_path: Path) -> 
     assert env.step(state, "a").done and left() == 0
 
 
+def test_a_client_that_gives_up_and_asks_again_has_asked_once(make: Make) -> None:
+    env = make("""
+    try:
+        body = {"model": "m", "messages": [user("Go.")]}
+        post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, timeout=0.5)
+    except OSError:
+        pass
+    said(user("Go."))
+    said(user("Go."), assistant("x"), user("On."))
+    """)
+    state, _ = env.reset("one")
+    time.sleep(1)
+    assert state.program is not None and len(state.program.waits()) == 1
+    assert env.step(state, "x").observation == "On." and len(state.history) == 1
+
+
+@pytest.mark.parametrize(
+    "code, sentence",
+    [
+        ("os.rename('../work', '../other'); os.symlink('/etc', '../work')", "put a link in the place of its folder"),
+        ("open('reward.json', 'w').write(' ' * 20000 + '1')", "reward.json returned no JSON"),
+    ],
+)
+def test_what_it_leaves_is_checked(make: Make, code: str, sentence: str) -> None:
+    env = make(f"said(user('Go.'))\n{code}")
+    state, _ = env.reset("one")
+    with pytest.raises(Failed) as failed:
+        env.step(state, "a")
+    assert sentence in failed.value.reason and env._programs._live == 0
+
+
+def test_nothing_is_left_of_a_server(make: Make) -> None:
+    env = make(TALK)
+    state, _ = env.reset("one")
+    root = env._programs._root
+    assert root.is_dir()
+    env.stop()
+    assert not root.exists() and state.program is not None
+    assert state.program.wait(lambda _: None, 10) is None and state.program.ended == "was killed"
+
+
 def test_what_cannot_be_served_is_refused_in_the_providers_form(make: Make) -> None:
     code = """
     url = os.environ["OPENAI_BASE_URL"]
@@ -276,12 +321,12 @@ def test_what_cannot_be_served_is_refused_in_the_providers_form(make: Make) -> N
              ask(user("a"), tools=[{"type": "function"}]), post(url + "/chat/completions", b"{"),
              post(url + "/chat/completions", {"model": "m", "messages": [user("a")]}, key="other"),
              post(url + "/embeddings", {}), ask(user("\\ud800")),
-             report(reward=7), report(actoin="x"), report(status="fine")]
+             report(reward=7), report(actoin="x"), report(status="fine"), report(scores={"a": "b"})]
     said(user(json.dumps(calls)))
     """
     observed = make(code).reset("one")[1].observation
     statuses = [(status, body["error"]["message"]) for status, body in json.loads(observed)]
-    assert [status for status, _ in statuses] == [400, 400, 400, 400, 400, 401, 404, 400, 400, 400, 400]
+    assert [status for status, _ in statuses] == [400, 400, 400, 400, 400, 401, 404, 400, 400, 400, 400, 400]
     for (_, message), part in zip(
         statuses, ["messages is empty", "n=2", "'image_url'", "no function", "no JSON"], strict=False
     ):

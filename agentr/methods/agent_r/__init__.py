@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import NonNegativeInt
 
-from agentr.collect.agent import Sessions
 from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
+from agentr.collect.sessions import Sessions
 from agentr.methods.agent_r.revise import ReviseConfig, execute, splice, transition
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets
 from agentr.rounds.round import Round

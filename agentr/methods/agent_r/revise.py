@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agentr.collect.agent import Agent, Sessions, take_turn
+from agentr.collect.agent import Agent, take_turn
 from agentr.collect.judge import JudgeConfig, find_transition
+from agentr.collect.sessions import Sessions
 from agentr.config.checks import Problem
 from agentr.search import Origin, Tree
 from agentr.search.pairs import Pair, PairingConfig, good_suffix

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from agentr.collect.advisor import Advisor, advisor
-from agentr.collect.agent import Agent, Sessions
+from agentr.collect.agent import Agent
 from agentr.collect.episode_judge import give_verdict
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.job import Unit, Work
 from agentr.collect.operators import apply, operator_named
+from agentr.collect.sessions import Sessions
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.tree import Tree
 from agentr.store.growing import GrowingForest
