@@ -32,7 +32,7 @@ from env_servers.sandbox import launch
 #: Memory that is counted for a program, in GB, where the options do not say how many may live.
 _GB_OF_ONE = 0.5
 #: Fields of a task that are not the program's.
-_OWN = ("id", "labels", "demonstration")
+_OURS = ("labels", "demonstration")
 
 
 @dataclass(eq=False)
@@ -241,8 +241,8 @@ class Program(Environment[Played]):
         return self._by_id[task_id]
 
     def _start(self, state: Played) -> Running:
-        task = {key: value for key, value in self._task(state.task).items() if key not in _OWN[1:]}
-        return self._programs.start(task, seed=0)
+        task = {key: value for key, value in self._task(state.task).items() if key not in _OURS}
+        return self._programs.start(task)
 
     def _end(self, program: Running) -> None:
         program.end()

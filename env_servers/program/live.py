@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 HOST_NAME = "agent"
 #: Bytes of a program's output that are kept: the last ones.
 KEPT = 1 << 14
-#: A program's environment variables, beside those that name the gateway, the task and the seed.
+#: A program's environment variables, beside its key and those of the options.
 _ENVIRONMENT = {
     "PATH": os.environ.get("PATH", os.defpath),
     "HOME": f"{HOME}/home",
@@ -46,6 +46,7 @@ _ENVIRONMENT = {
     "PYTHONUTF8": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
+    "AGENTR_SEED": "0",
     "OPENAI_BASE_URL": f"http://127.0.0.1:{PORT}/v1",
     "OPENAI_API_BASE": f"http://127.0.0.1:{PORT}/v1",
     "AGENTR_REPORT": f"http://127.0.0.1:{PORT}/report",
@@ -269,7 +270,7 @@ class Programs:
         self._live = 0
         self._room = threading.Condition(self._lock)
 
-    def start(self, task: Mapping[str, Any], seed: int) -> Program:
+    def start(self, task: Mapping[str, Any]) -> Program:
         """Starts a program on a task.
 
         Raises:
@@ -277,7 +278,7 @@ class Programs:
         """
         self._make_room()
         try:
-            return self._started(task, seed)
+            return self._started(task)
         except BaseException:  # whatever it is goes on to the caller; the room is nobody's
             self.gone()
             raise
@@ -316,7 +317,7 @@ class Programs:
             else:
                 self._live += 1
 
-    def _started(self, task: Mapping[str, Any], seed: int) -> Program:
+    def _started(self, task: Mapping[str, Any]) -> Program:
         with self._lock:
             self.starts += 1
             if self._gateway is None:
@@ -333,7 +334,7 @@ class Programs:
         (folder / "task.json").write_text(json.dumps(task, ensure_ascii=False), encoding="utf-8")
         os.link(self._root / "gateway", folder / "gateway")
         limits = {name: getattr(self.limits, name) for name in ("memory_mb", "processes", "total_s")}
-        environment = {**_ENVIRONMENT, "AGENTR_SEED": str(seed), **self._environment}
+        environment = {**_ENVIRONMENT, **self._environment}
         asked = {"folder": str(folder), "gateway": "gateway", "command": self._command, "limits": limits}
         with self._lock:
             for last in (False, True):
