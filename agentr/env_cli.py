@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -232,9 +232,9 @@ def demos(
 def _lacks(found: Description) -> str:
     if found.fault:
         return found.fault
-    lines: Iterable[str] = (
-        f"{r.name}{' (optional)' if r.optional else ''}: {r.how}" for r in found.requirements if not r.present
-    )
+    lines = [f"{r.name}{' (optional)' if r.optional else ''}: {r.how}" for r in found.requirements if not r.present]
+    if found.needed:
+        lines.append(f"yours to give: the option{'s' * (len(found.needed) > 1)} {' and '.join(found.needed)}")
     return "\n".join(lines)
 
 

@@ -69,6 +69,9 @@ def load(name: str, options: Mapping[str, Any] | None = None) -> Environment:
     known = _options(cls)
     if unknown := sorted(options.keys() - known):
         raise BadOptions(f"{name} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+    if missing := [option for option, needed in known.items() if needed and option not in options]:
+        plural = "s" if len(missing) > 1 else ""
+        raise BadOptions(f"{name} needs the option{plural} {' and '.join(missing)}: there is no default")
     try:
         return cls(**options)
     except (TypeError, ValueError) as error:
@@ -101,6 +104,7 @@ class Description:
             those included that need files or options. Empty where the class writes its specification itself: not known,
             then.
         options: Names of the options: the parameters of the class.
+        needed: Those of them that have no default.
         step_limit: Actions an episode may take, without options; 0 if not known.
         examples: Number of worked examples in the specification, without options.
         requirements: Things needed from outside, each with whether it was found here.
@@ -111,6 +115,7 @@ class Description:
     title: str
     splits: Mapping[str, bool] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     step_limit: int = 0
     examples: int = 0
     requirements: tuple[Requirement, ...] = ()
@@ -138,7 +143,14 @@ def about(name: str) -> Description:
         UnknownEnvironment: The name is not known, or its package cannot be used.
     """
     cls = _find(name)
-    known = Description(name=name, title=name, options=_options(cls), requirements=tuple(cls.requirements()))
+    parameters = _options(cls)
+    known = Description(
+        name=name,
+        title=name,
+        options=tuple(parameters),
+        needed=tuple(option for option, needed in parameters.items() if needed),
+        requirements=tuple(cls.requirements()),
+    )
     folder = getattr(cls, "folder", None)
     if folder is None or not (folder / "spec.yaml").is_file():
         return known
@@ -184,10 +196,10 @@ def dialect_module(cls: type[Environment]) -> ModuleType | None:
     return importlib.import_module(module)
 
 
-def _options(cls: type[Environment]) -> tuple[str, ...]:
-    return tuple(
-        p.name for p in inspect.signature(cls).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD
-    )
+def _options(cls: type[Environment]) -> dict[str, bool]:
+    """The parameters of the class, and whether each must be given."""
+    found = inspect.signature(cls).parameters.values()
+    return {p.name: p.default is p.empty for p in found if p.kind is not p.VAR_KEYWORD}
 
 
 def _find(name: str) -> type[Environment]:

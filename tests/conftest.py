@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,45 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvServer]:
     running = EnvServer(EnvConfig(options=OPTIONS), "secret", str(tmp_path_factory.mktemp("env") / "server.log"))
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def process_group() -> Iterator[None]:
+    """A group of one. It stays for the session, because DeepSpeed keeps hold of the first group that it meets."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def one_process(process_group: None) -> Iterator[None]:
+    """Makes this process a worker group of one, without Ray."""
+    import torch
+
+    from agentr.train.worker import prepare_process
+
+    before, threads = dict(os.environ), torch.get_num_threads()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ.update(
+        RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
+    prepare_process(use_gpu=False, threads=1)
+    yield
+    torch.set_num_threads(threads)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint that trainings start from: a random model of two layers."""
+    from tests.support import tiny_model
+
+    return tiny_model(tmp_path_factory.mktemp("start") / "model")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ from agentr.store.run import RunStore
 
 #: The command line, with a stage that takes long, and perhaps services that take long to end.
 LONG = """
-import signal, sys, time
+import faulthandler, signal, sys, time
+faulthandler.dump_traceback_later(120, exit=True)  # where it hangs, should it not end
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what started the tests may ignore signals, which is \
 inherited
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -60,7 +61,7 @@ def test_a_signal_ends_a_run_and_the_second_one_at_once(
         if twice:
             said("closing")
             process.send_signal(sent)
-        told, wrong = process.communicate(timeout=60)
+        told, wrong = process.communicate(timeout=150)
         assert process.returncode == status and "Traceback" not in told + wrong, wrong
         assert time.monotonic() - started < 10
     events = read_lines(root / "events.jsonl")

@@ -12,7 +12,7 @@ import yaml
 from agentr.methods import methods
 from env_servers.app import create_app
 from env_servers.conformance import Check, Effort, Outcome, run
-from env_servers.registry import ENVIRONMENTS, Description, describe, load
+from env_servers.registry import Description, describe, load
 from tests.env_servers.broken import FAULTS, Walk
 from tests.env_servers.support import ROOT, TOKEN, child_server, http_client, serving, wait_until
 
@@ -34,13 +34,13 @@ OPTIONS: dict[str, dict[str, Any]] = {"mathtool": {"calls": {"python": 1}}, "sci
 
 
 def option_sets() -> list[tuple[str, str]]:
-    """Every environment with its defaults, with the options of every configuration that comes with agentr, and with
-    `OPTIONS`; as JSON."""
+    """Every environment with its defaults, if it has them, with the options of every configuration that comes with
+    agentr, and with `OPTIONS`; as JSON."""
     sections = [
         yaml.safe_load(path.read_text(encoding="utf-8")).get("env") for path in (ROOT / "configs").rglob("*.yaml")
     ]
     shipped = [(env["name"], env.get("options", {})) for env in sections if env and "name" in env]
-    found = [*((name, {}) for name in ENVIRONMENTS), *shipped, *OPTIONS.items()]
+    found = [*((name, {}) for name, described in DESCRIBED.items() if not described.needed), *shipped, *OPTIONS.items()]
     return sorted({(name, json.dumps(options, sort_keys=True)) for name, options in found})
 
 
@@ -100,7 +100,7 @@ def test_without_a_server_each_check_fails_with_the_reason():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n, found in sorted(DESCRIBED.items()) if found.available])
+@pytest.mark.parametrize("name", [n for n, found in sorted(DESCRIBED.items()) if found.available and not found.needed])
 def test_ten_thousand_abandoned_sessions_are_reclaimed_and_memory_comes_back(name: str):
     if not load(name).fast:
         pytest.skip("only environments whose forks are cheap")

@@ -9,6 +9,7 @@ import pytest
 from env_servers.base import Environment
 from env_servers.registry import (
     ENVIRONMENTS,
+    BadOptions,
     UnknownEnvironment,
     about,
     client_dialect,
@@ -19,8 +20,8 @@ from env_servers.registry import (
 from tests.env_servers.support import ROOT
 
 DESCRIBED = {found.name: found for found in describe()}
-#: Those that can be made without options; a program and its tasks are the user's.
-ALONE = sorted(ENVIRONMENTS.keys() - {"program"})
+#: Those that can be made without options.
+ALONE = sorted(name for name, found in DESCRIBED.items() if not found.needed)
 
 
 def available(name: str) -> Environment:
@@ -39,7 +40,12 @@ def test_about_says_what_a_configuration_is_checked_against():
     )
     assert found.splits == {"train": True, "dev": False, "test": False, "agentgym_train": True, "agentgym_test": False}
     assert found.available and found == DESCRIBED["textcraft"]
-    assert about("mathtool").examples == 1
+    assert about("mathtool").examples == 1 and about("mathtool").needed == ()
+    assert about("program").needed == ("command", "tasks")
+    with pytest.raises(BadOptions, match="program needs the options command and tasks:"):
+        load("program")
+    with pytest.raises(BadOptions, match="program needs the option tasks:"):
+        load("program", {"command": ["true"]})
 
 
 def test_about_knows_splits_that_need_files_or_options():

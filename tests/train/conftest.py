@@ -1,9 +1,6 @@
 """A small dataset, a small model, and a process that may train."""
 
-import os
 import random
-import socket
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +8,6 @@ import pytest
 
 from agentr.store.dataset import write_rows
 from agentr.store.rows import Preference, Provenance, Rollout, Row
-from tests.support import tiny_model
 
 
 def random_rows(count: int, seed: int = 0, longest: int = 60) -> list[Row]:
@@ -99,43 +95,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("start") / "model")
-
-
-@pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "dataset"
     write_rows(folder, random_rows(20))
     return folder
-
-
-@pytest.fixture(scope="session")
-def process_group() -> Iterator[None]:
-    """A group of one. It stays for the session, because DeepSpeed keeps hold of the first group that it meets."""
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.fixture(scope="module")
-def one_process(process_group: None) -> Iterator[None]:
-    """Makes this process a worker group of one, without Ray."""
-    import torch
-
-    from agentr.train.worker import prepare_process
-
-    before, threads = dict(os.environ), torch.get_num_threads()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    os.environ.update(
-        RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
-    prepare_process(use_gpu=False, threads=1)
-    yield
-    torch.set_num_threads(threads)
-    os.environ.clear()
-    os.environ.update(before)
