@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentr.collect.asked import answered, check_settings, following, heard
+from agentr.collect.asked import answered, check_settings, codec_of, following, heard
 from agentr.collect.meter import Meter
 from agentr.collect.sessions import Sessions
 from agentr.config.model import ModelConfig
@@ -27,7 +27,19 @@ from agentr.seeds import derived_seed
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening as opening_of
 from agentr.tasks.tools import tools_of
-from agentr.types import CallStatus, Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
+from agentr.types import (
+    Asked,
+    CallStatus,
+    Completion,
+    Cost,
+    FinishReason,
+    Message,
+    Observation,
+    Outcome,
+    Sampling,
+    Task,
+    messages_of,
+)
 from env_servers.protocol import EnvironmentSpec
 
 log = logging.getLogger(__name__)
@@ -234,18 +246,27 @@ class Agent:
 
     @property
     def sampler(self) -> Sampler:
-        return Sampler(self.policy, self.codec, self.format)
+        return self._sampler(self.codec)
+
+    def _sampler(self, codec: ChatCodec) -> Sampler:
+        return Sampler(self.policy, codec, self.format)
+
+    def _codec(self, asked: Asked | None) -> ChatCodec:
+        return codec_of(self.codec, asked, self.turns.dialect)
 
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
         """A new tree of a task, and the session at its root.
         A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
-        if (asked := session.last.asked) is None:
-            messages = opening_of(self.spec, self.prompt, session.last.observation, self.codec.calls)
+        asked = session.last.asked
+        codec = self._codec(asked)
+        if asked is None:
+            messages = opening_of(self.spec, self.prompt, session.last.observation, codec.calls)
         else:
             check_settings(self.prompt, self.turns)
-            messages = tuple(heard(asked))
-        tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name, asked)
+            asked = heard(asked, codec)
+            messages = tuple(messages_of(asked.messages or ()))
+        tree = Tree.start(task, messages, tuple(codec.prompt(messages)), seed, self.policy_name, asked)
         tree.hiding = None if self.turns.keep_reasoning else self.codec.hiding
         self.on_start(tree)
         if not self._has_room(len(tree.prompt_ids)):
@@ -276,13 +297,14 @@ class Agent:
             InfraError: The policy or the environment did not answer, after their own retries.
         """
         prompt = self._prompt(tree, node)
-        if len(self.codec.begin(prefix)) >= prompt.room:
+        if len(self._codec(tree.nodes[node].asked).begin(prefix)) >= prompt.room:
             return None
         return await self._draw(tree, Expansion(node, 0, 1, seed), session, prompt, prefix)
 
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
         """Takes a given turn (an expert's, a revision's) instead of drawing one."""
-        completion = Completion(text, tuple(self.codec.turn(text)), (), FinishReason.STOP)
+        ids = tuple(self._codec(tree.nodes[node].asked).turn(text))
+        completion = Completion(text, ids, (), FinishReason.STOP)
         return await self._execute(tree, node, session, self._prompt(tree, node), [completion], Cost())
 
     async def retake(self, tree: Tree, node: int, session: Session, turn: Node) -> Expanded:
@@ -302,22 +324,24 @@ class Agent:
         prefix: str = "",
         reuse_prefix: bool = True,
     ) -> Expanded:
-        own, begun = self.sampling, self.codec.begin(prefix) if prefix else ()
+        call = tree.nodes[asked.node].asked
+        own, codec = self.sampling, self._codec(call)
+        begun = codec.begin(prefix) if prefix else ()
         warmth = own.temperature if asked.temperature is None else asked.temperature
         most = min(own.max_tokens, prompt.room - len(begun)) if prefix else own.max_tokens
-        narrowed = {} if (call := tree.nodes[asked.node].asked) is None else call.settings
+        narrowed = {} if call is None else call.settings
         most, stop = min(most, narrowed.get("max_tokens", most)), (*self.format.stop, *narrowed.get("stop", ()))
         request = GenerateRequest(
             (*prompt.token_ids, *begun),
             asked.n,
-            Sampling(warmth, most, own.top_p, asked.seed, stop, self.codec.stop_ids),
+            Sampling(warmth, most, own.top_p, asked.seed, stop, codec.stop_ids),
             affinity=tree.task.key,
             messages=(*prompt.messages, Message("assistant", prefix)) if prefix else prompt.messages,
             reuse_prefix=reuse_prefix,
-            tools=self.codec.calls is not None,
+            tools=codec.offers is not None,
         )
         try:
-            completions, cost, seconds = await self.sampler.draw(request, prefix)
+            completions, cost, seconds = await self._sampler(codec).draw(request, prefix)
         except PromptRefused as refused:
             return _refused(tree.nodes[asked.node], session, asked.n, refused)
         return await self._execute(tree, asked.node, session, prompt, completions, cost, seconds)
@@ -334,7 +358,8 @@ class Agent:
     ) -> Expanded:
         parsed = [self._parse(completion) for completion in completions]
         if program := tree.nodes[node].asked:  # it reads the turns itself, also those that we cannot
-            sent = [answered(completion, len(prompt.token_ids), program) for completion in completions]
+            offers, size = self._codec(program), len(prompt.token_ids)
+            sent = [answered(completion, size, program, offers) for completion in completions]
         else:
             sent = [turn.action for turn in parsed]
         actions = list(dict.fromkeys(action for action in sent if action is not None))
@@ -353,9 +378,8 @@ class Agent:
                 seen = Observation.failed(turn.problem, tree.nodes[node].reward)
             child = _child(tree, self.codec, completion, turn.action or "", seen, prompt.forgotten)
             if seen.asked is not None:
-                child = replace(
-                    child, **following(tree, node, self.codec, child, prompt.token_ids, seen.asked), sent=action
-                )
+                codec = self._codec(seen.asked)
+                child = replace(child, **following(tree, node, codec, child, prompt.token_ids, seen.asked), sent=action)
             turns.children.append(replace(child, outcome=self._outcome(tree, prompt, child, seen)))
             turns.sessions.append(after)
         return turns

@@ -4,34 +4,70 @@ A call goes on from the conversation that it begins with, whose ids stay as they
 encoded. Which conversation that is, the environment says (`env_servers.program.requests.continues`).
 """
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from agentr.config.turns import FullContext, PromptConfig, TurnFormat, TurnsConfig
+from agentr.config.turns import Dialect, FullContext, PromptConfig, TurnFormat, TurnsConfig
 from agentr.errors import ConfigError
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Tree
-from agentr.types import Asked, Completion, Message, messages_of
+from agentr.tasks.tool_calls import Call
+from agentr.types import Asked, Completion, messages_of
 from env_servers.observation import Answer
 
 #: What of a call's settings is obeyed.
-_OBEYED = {"stop", "max_tokens"}
+_OBEYED = {"stop", "max_tokens", "parallel_tool_calls"}
 
 
-def heard(asked: Asked) -> list[Message]:
-    """Returns the new messages of a call.
+def codec_of(codec: ChatCodec, asked: Asked | None, dialect: Dialect) -> ChatCodec:
+    """Returns the codec for a call: with its tools, if it has any, or if there are calls in its messages.
+
+    Raises:
+        ModelError: The model's template has no place for them.
+    """
+    if asked is None:
+        return codec
+    calls = asked.tools or any("calls" in message or message["role"] == "tool" for message in asked.messages or ())
+    return codec.with_tools(asked.tools, dialect) if calls else codec
+
+
+def heard(asked: Asked, codec: ChatCodec) -> Asked:
+    """Returns a call as the tree keeps it: its messages are texts, in which calls of tools stand as the model writes
+    them.
+
+    Args:
+        codec: Of the call (`codec_of`).
 
     Raises:
         ConfigError: It needs what is not served.
     """
-    lacking = sorted(asked.settings.keys() - _OBEYED)
-    if asked.tools or any("calls" in message or message["role"] == "tool" for message in asked.messages or ()):
-        lacking.insert(0, "tools")
-    if lacking:
-        raise ConfigError(
-            f"the program's call has {', '.join(lacking)}, which agentr does not serve yet.",
-            hint="Offer tools in the text of the prompt, and read calls from the answer's text.",
-        )
-    return messages_of(asked.messages or ())
+    narrowed = {**asked.settings}
+    if narrowed.get("tool_choice") == "none":
+        narrowed.pop("tool_choice")
+    if lacking := sorted(narrowed.keys() - _OBEYED):
+        raise ConfigError(f"the program's call has {', '.join(lacking)}, which agentr does not serve yet.")
+    if asked.messages is None:
+        return asked
+    return replace(asked, messages=tuple(_text(message, codec) for message in asked.messages))
+
+
+def _text(message: Mapping[str, Any], codec: ChatCodec) -> dict[str, str]:
+    content = message["content"]
+    if calls := message.get("calls"):
+        assert codec.offers is not None, "the codec is the call's"
+        content = codec.offers.written(content, [Call(call["name"], _object(call["arguments"])) for call in calls])
+    return {"role": message["role"], "content": content}
+
+
+def _object(arguments: str) -> Mapping[str, Any] | str:
+    """The arguments of a call, as templates are given them; what is no JSON object stays a text."""
+    try:
+        read = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return read if isinstance(read, dict) else arguments
 
 
 def check_settings(prompt: PromptConfig, turns: TurnsConfig) -> None:
@@ -53,16 +89,24 @@ def check_settings(prompt: PromptConfig, turns: TurnsConfig) -> None:
         )
 
 
-def answered(completion: Completion, prompt: int, asked: Asked) -> str:
+def answered(completion: Completion, prompt: int, asked: Asked, codec: ChatCodec) -> str:
     """Returns what the program is given for a turn, as an action: what an engine's own server would answer.
 
     Args:
         prompt: Tokens of the prompt.
+        codec: Of the call.
     """
-    text = completion.text
+    text, calls = completion.text, []
     for stop in asked.settings.get("stop", ()):
         text = text.removesuffix(stop)
-    return Answer(text, finish=completion.finish.value, usage=(prompt, len(completion.token_ids))).text
+    if asked.tools and codec.offers is not None and asked.settings.get("tool_choice") != "none":
+        answer = codec.answer(text, completion.token_ids)  # calls in reasoning are none
+        said, calls = codec.offers.read(answer)
+        text = text.removesuffix(answer) + said
+    if asked.settings.get("parallel_tool_calls") is False:
+        del calls[1:]
+    made = tuple({"name": call.name, "arguments": str(call.arguments)} for call in calls)
+    return Answer(text, made, completion.finish.value, (prompt, len(completion.token_ids))).text
 
 
 def following(
@@ -72,6 +116,7 @@ def following(
 
     Args:
         node: What the turn was taken after.
+        codec: Of the call that follows.
         turn: The turn, as it is in an environment that is no program.
         prompt: What the turn was drawn after, as ids.
         asked: The call that follows.
@@ -82,10 +127,11 @@ def following(
     Raises:
         ConfigError, ModelError: The call cannot be served, or the model's template does not show it.
     """
+    asked = heard(asked, codec)
     about = {"asked": asked, "action": turn.action if asked.action is None else asked.action}
     if asked.messages is None:
         return about
-    new, path = heard(asked), tree.path(node)
+    new, path = messages_of(asked.messages), tree.path(node)
     if not asked.after:
         return {**about, "behind": (0, 0), "bridge_ids": tuple(codec.prompt(new))}
     own = asked.after == len(path) + 1

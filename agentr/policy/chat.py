@@ -12,16 +12,18 @@ end a turn.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from agentr.config.turns import TurnFormat, TurnsConfig
+from agentr.config.turns import Dialect, TurnFormat, TurnsConfig
 from agentr.errors import ModelError
 from agentr.policy.plain_text import Piece, PlainText, pieces_of
 from agentr.policy.template import REASONS, Template
 from agentr.policy.tools import ToolFrames, dialect_of
-from agentr.tasks.tool_calls import ToolCalls
+from agentr.tasks.tool_calls import Calls, ToolCalls
 from agentr.types import REASONED, Answerer, Message
 from env_servers.protocol import Tool
 
@@ -116,7 +118,7 @@ class ChatCodec:
         end_of_turn: Text of the special token that ends a turn of the agent; empty takes what the template writes
             there.
         replaced: The tokenizer's template, if it is another one than the model's own.
-        calls: The tools that openings offer and the way to call them, for agents that act by tool calls (`offering`).
+        offers: The tools that openings offer and the way to call them (`offering`, `with_tools`).
 
     Attributes:
         end_id: Id of the token that ends a turn.
@@ -138,11 +140,13 @@ class ChatCodec:
         tokenizer: PreTrainedTokenizerBase,
         end_of_turn: str = "",
         replaced: str = "",
-        calls: ToolCalls | None = None,
+        offers: Calls | None = None,
     ) -> None:
         self.tokenizer: Any = tokenizer
-        self.calls = calls
+        self.offers = offers
         self.plain: ChatCodec = self
+        self._with = lru_cache(64)(self._calling)  # a program may offer other tools in each call
+        self._shows_tools = offers is not None and bool(offers.schemas)
         self._end_of_turn = end_of_turn
         self.replaced = replaced
         self.name = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
@@ -156,9 +160,9 @@ class ChatCodec:
         self.end_id: int = self._plain.raw(self._template.ending.token)[0]
         self.stop_ids: tuple[int, ...] = () if self.end_id == self.tokenizer.eos_token_id else (self.end_id,)
         self.reasons = self._template.reasons
-        self._tools = ToolFrames(self._template, self._plain, self.name, calls) if calls else None
+        self._tools = ToolFrames(self._template, self._plain, self.name, offers) if offers else None
         self.hiding = self._template.hiding() if self.reasons else None
-        marks = {i: text for i, text in self._plain.special.items() if calls and text in calls.dialect.marks}
+        marks = {i: text for i, text in self._plain.special.items() if offers and text in offers.dialect.marks}
         reader = TurnReader(tokenizer, marks, self.reasons, self._template.opens_reasoning)
         self.encode, self.decode, self.shown = self._plain.encode, reader.decode, reader.shown
         self.answer, self.begins_in_reasoning = reader.answer, reader.begins_in_reasoning
@@ -173,7 +177,25 @@ class ChatCodec:
         """
         if turns.format is TurnFormat.environment:
             return self
-        calls = ToolCalls(tools, dialect_of(self._template, self.name, turns.dialect))
+        return self._offers(ToolCalls(tools, dialect_of(self._template, self.name, turns.dialect)))
+
+    def with_tools(self, tools: Sequence[Mapping[str, Any]], dialect: Dialect = Dialect.auto) -> ChatCodec:
+        """Returns the codec for conversations in which a program offers tools, or in which there are calls.
+
+        Args:
+            tools: Each with ``name``, ``description``, ``parameters``; there may be none.
+            dialect: How calls are written.
+
+        Raises:
+            ModelError: As in `offering`.
+        """
+        return self._with(json.dumps(tools, ensure_ascii=False), dialect)
+
+    def _calling(self, tools: str, dialect: Dialect) -> ChatCodec:
+        schemas = [{"type": "function", "function": tool} for tool in json.loads(tools)]
+        return self._offers(Calls(schemas, dialect_of(self._template, self.name, dialect)))
+
+    def _offers(self, calls: Calls) -> ChatCodec:
         codec = ChatCodec(self.tokenizer, self._end_of_turn, self.replaced, calls)
         codec.plain = self
         return codec
@@ -186,7 +208,7 @@ class ChatCodec:
                 message).
         """
         first, *others = _groups(messages)
-        frame = self._template.frame(tuple(m.role for m in first), self.calls is not None)
+        frame = self._template.frame(tuple(m.role for m in first), self._shows_tools)
         return [*self._plain.after("", *pieces_of(frame, [m.content for m in first])), *self._turns(others)]
 
     def begin(self, text: str, begun: str = "") -> list[int]:
@@ -234,9 +256,14 @@ class ChatCodec:
             ModelError: As in `prompt`.
         """
         first, *others = _groups(messages)
-        _, *frame = self._template.frame(("user", *(m.role for m in first)), self.calls is not None)
+        _, *frame = self._template.frame(("user", *(m.role for m in first)), self._shows_tools)
         ids = [*self._plain.after("", *pieces_of(frame, [m.content for m in first])), *self._turns(others)]
         return self._plain.raw(self._template.opening), ids
+
+    @property
+    def calls(self) -> ToolCalls | None:
+        """The action format of agents that act by calls of their environment's tools."""
+        return self.offers if isinstance(self.offers, ToolCalls) else None
 
     @property
     def answerers(self) -> tuple[Answerer, ...]:
@@ -248,7 +275,7 @@ class ChatCodec:
         messages."""
         return (
             "tool"
-            if "tool" in self.answerers and self.calls is not None and self.calls.called(turn) is not None
+            if "tool" in self.answerers and self.offers is not None and self.offers.called(turn) is not None
             else "user"
         )
 
@@ -275,14 +302,14 @@ class ChatCodec:
         tail, lead = self._template.tail, self._template.lead
         if begun:
             return self._plain.after(tail + lead + begun, *self._pieces(text), *end)
-        if self._tools is not None and self.calls is not None and self.calls.called(text) == 0:
+        if self._tools is not None and self.offers is not None and self.offers.called(text) == 0:
             lead = self._tools.lead
         return self._plain.after(tail, Piece(lead), *self._pieces(text), *end)
 
     def _pieces(self, text: str) -> list[Piece]:
         """Cuts a turn where it marks a tool call: there alone it may hold special tokens."""
         pieces, start = [], 0
-        for first, last in self.calls.marked(text) if self.calls is not None else ():
+        for first, last in self.offers.marked(text) if self.offers is not None else ():
             pieces += [Piece(text[start:first], trusted=False), Piece(text[first:last])]
             start = last
         return [*pieces, Piece(text[start:], trusted=False)]
@@ -299,7 +326,7 @@ class ChatCodec:
 def _check_tokens(codec: ChatCodec, template: Template, plain: PlainText) -> None:
     """Compares a conversation that is built by appending with its text, encoded as a whole."""
     go, answer, seen = _PROBE
-    first = template.frame(("user",), codec.calls is not None)
+    first = template.frame(("user",), codec._shows_tools)
     before, after = template.after_turn(["user"])
     text = [
         *first[:1],

@@ -28,7 +28,6 @@ from agentr.policy.openai_tools import as_messages, as_turn, text_of
 from agentr.policy.refusals import refusal
 from agentr.secrets import Secret, SecretKind, quoted
 from agentr.seeds import derived_seed
-from agentr.tasks.tools import schema
 from agentr.types import Completion, Cost, FinishReason
 
 BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.3)
@@ -188,6 +187,8 @@ class OpenAIPolicy:
 
     def _body(self, request: GenerateRequest, have: int) -> dict[str, Any]:
         sampling, calls = request.sampling, self._codec.calls if request.tools else None
+        if request.tools and calls is None:
+            raise ConfigError("a program's call has tools, which agentr does not pass on to an API yet.")
         body: dict[str, Any] = {
             "model": self._api.model,
             "messages": as_messages(request.messages, calls)
@@ -200,7 +201,7 @@ class OpenAIPolicy:
             "seed": derived_seed(sampling.seed, have),
         }
         if calls:
-            body |= {"tools": [schema(tool) for tool in calls.tools], "parallel_tool_calls": False}
+            body |= {"tools": [*calls.schemas], "parallel_tool_calls": False}
         body |= {"stop": list(sampling.stop)} if sampling.stop else {}
         renamed = self._api.parameters.get
         return {renamed(name, name): value for name, value in body.items() if renamed(name, name)}

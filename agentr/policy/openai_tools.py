@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentr.foreign import Unreadable, read
-from agentr.tasks.tool_calls import ToolCalls
+from agentr.tasks.tool_calls import Call, ToolCalls
 from agentr.types import Message
 
 
@@ -57,7 +57,7 @@ def as_turn(message: dict[str, Any], calls: ToolCalls) -> str:
     functions = [call["function"] for call in message.get("tool_calls") or ()]
     if not functions:
         return content
-    written = [calls.dialect.write(function["name"], _arguments(function["arguments"])) for function in functions]
+    written = [calls.dialect.write(Call(function["name"], _arguments(function["arguments"]))) for function in functions]
     return "\n".join([*filter(None, [calls.unmarked(content)]), *written])
 
 

@@ -7,7 +7,7 @@ turns what it would leave out stays as it was, or is left out as ids (`Template.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -58,7 +58,7 @@ class Renderer:
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         self._tokenizer, self._name = tokenizer, name
-        self.tools: list[dict[str, Any]] = []
+        self.tools: list[Mapping[str, Any]] = []
         self.frame = cache(self._frame)
 
     def _frame(self, roles: tuple[str, ...], offered: bool = False) -> list[str]:

@@ -8,8 +8,8 @@ from agentr.config.turns import Dialect
 from agentr.errors import ModelError
 from agentr.policy.plain_text import PlainText
 from agentr.policy.template import ABOUT, CALL_ID, Template
-from agentr.tasks.tool_calls import DIALECTS, ToolCalls, ToolDialect
-from agentr.tasks.tools import ACT, schema
+from agentr.tasks.tool_calls import DIALECTS, Call, Calls, ToolDialect
+from agentr.tasks.tools import ACT
 
 _OTHERS = (
     "Set model.chat_template to a template with a place for tools (hermes comes with agentr), or "
@@ -31,7 +31,7 @@ def dialect_of(template: Template, name: str, wanted: Dialect = Dialect.auto) ->
     spoken = [dialect for dialect in DIALECTS if wanted in (Dialect.auto, dialect.name)]
     text = _one_call(template, {"action": "look"})
     for dialect in spoken:
-        if dialect.write(ACT.name, {"action": "look"}) in text:
+        if dialect.write(Call(ACT.name, {"action": "look"})) in text:
             return dialect
     if wanted is not Dialect.auto:
         return spoken[0]
@@ -57,13 +57,14 @@ class ToolFrames:
         ModelError: The template has no place for tools.
     """
 
-    def __init__(self, template: Template, plain: PlainText, name: str, calls: ToolCalls) -> None:
-        template.renderer.tools = [schema(tool) for tool in calls.tools]
-        (bare, _), (before, opening) = template.frame(("user",)), template.frame(("user",), True)
-        if opening != template.opening or before == bare or not all(tool.name in before for tool in calls.tools):
+    def __init__(self, template: Template, plain: PlainText, name: str, calls: Calls) -> None:
+        template.renderer.tools = [*calls.schemas]
+        (bare, _), (before, opening) = template.frame(("user",)), template.frame(("user",), bool(calls.schemas))
+        shown = not calls.schemas or (before != bare and all(name in before for name in calls.names))
+        if opening != template.opening or not shown:
             raise ModelError(f"{name}: its chat template has no place for tools.", hint=_OTHERS)
         arguments = {"action": _SEEN}
-        call, text = calls.dialect.write(ACT.name, arguments), _one_call(template, arguments)
+        call, text = calls.dialect.write(Call(ACT.name, arguments)), _one_call(template, arguments)
         first, found, after = text.partition(call)
         opened = template.renderer.render([_GO])
         self.lead = first[len(opened) :] if found and first.startswith(opened) else template.lead

@@ -40,7 +40,6 @@ from agentr.rows.exported import Exported
 from agentr.search.tree import Tree
 from agentr.store.files import write_lines, write_list, writing
 from agentr.store.rows import Preference, Provenance, Rollout, Row
-from agentr.tasks.tools import schema
 from agentr.types import Message, task_id
 
 #: Formats, and the rows that each has a place for.
@@ -199,7 +198,7 @@ class _Writer:
         calls = self.reader.codec.calls
         if calls is None or self.kind in ("verl", "agent_r"):
             return {}
-        schemas = [schema(tool) for tool in calls.tools]
+        schemas = [*calls.schemas]
         return {"tools": schemas if self.kind == "messages" else json.dumps(schemas, ensure_ascii=False)}
 
     def rows(self, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:

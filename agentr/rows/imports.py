@@ -27,6 +27,7 @@ from agentr.rows.entries import (
     read_entries,
 )
 from agentr.store.rows import Preference, Provenance, Row
+from agentr.tasks.tool_calls import Call
 from agentr.tasks.tools import schema
 from agentr.types import Message
 from env_servers.protocol import Tool
@@ -145,7 +146,7 @@ def _detail(entry: dict[str, Any]) -> dict[str, float | int | str]:
 
 def _offering(codec: ChatCodec, tools: tuple[Tool, ...], key: str, dialect: Dialect | None) -> ChatCodec:
     """Returns the codec for agents that are offered an entry's tools; ``key`` is what `import_file` knows them by."""
-    if codec.calls is not None and json.dumps([schema(tool) for tool in codec.calls.tools]) == key:
+    if codec.calls is not None and json.dumps(codec.calls.schemas) == key:
         return codec
     if dialect is None:
         raise LeftOut("it offers other tools than the run's agents have")
@@ -202,7 +203,7 @@ def _written(turns: Sequence[ImportedTurn], codec: ChatCodec) -> list[Message]:
         if len(turn.calls) > 1:
             raise LeftOut("a turn calls several tools")
         if turn.calls and speech is not None:
-            thought, call = speech.begin(message.content), speech.dialect.write(*turn.calls[0])
+            thought, call = speech.begin(message.content), speech.dialect.write(Call(*turn.calls[0]))
             message = Message(message.role, f"{thought}\n{call}" if thought else call)
         messages.append(message)
     return messages

@@ -13,11 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from agentr.tasks.formats import ActionFormat, Parsed
-from agentr.tasks.tools import BadCall, action_of, call_of
+from agentr.tasks.tools import BadCall, action_of, call_of, schema
 from env_servers.protocol import Tool
 
 #: Line breaks in strings are read as models write them, though JSON wants them escaped.
 _JSON = json.JSONDecoder(strict=False)
+
+
+class Call(NamedTuple):
+    """A call of a tool.
+    Its arguments may be JSON already, right or wrong."""
+
+    name: str
+    arguments: Mapping[str, Any] | str
 
 
 @dataclass(frozen=True)
@@ -53,16 +61,21 @@ class ToolDialect:
             rf'{re.escape(self.before)}|(?=\{{\s*"(?:name|type|function|arguments|{self.arguments})"\s*:)'
         )
 
-    def write(self, name: str, arguments: Mapping[str, Any] | str) -> str:
-        """Writes a call, to the letter as the chat templates that speak this dialect do.
-        Arguments may be JSON already, right or wrong."""
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    def write(self, *calls: Call) -> str:
+        """Writes the calls of a turn, to the letter as the chat templates that speak this dialect do."""
+        written = [self._json(call) for call in calls]
+        if self.identifier:
+            return f"{self.opens}[{', '.join(written)}]{self.closes}"
+        return ("\n" if self.opens else "; ").join(f"{self.opens}{call}{self.closes}" for call in written)
+
+    def _json(self, call: Call) -> str:
+        text = call.arguments
+        if not isinstance(text, str):
+            text = json.dumps(text, ensure_ascii=False)
         for mark in self.marks:
             text = text.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
-        call = f'{{"name": "{name}", "{self.arguments}": {text}}}'
-        if self.identifier:
-            call = f'[{call[:-1]}, "id": "{self.identifier}"}}]'
-        return f"{self.opens}{call}{self.closes}"
+        identifier = f', "id": "{self.identifier}"' if self.identifier else ""
+        return f'{{"name": "{call.name}", "{self.arguments}": {text}{identifier}}}'
 
 
 HERMES = ToolDialect("hermes", "<tool_call>\n", "\n</tool_call>")
@@ -73,24 +86,99 @@ DIALECTS = (HERMES, LLAMA, MISTRAL, replace(MISTRAL, opens="[TOOL_CALLS]"))
 
 
 class Found(NamedTuple):
-    """The first call of a turn.
+    """A call in a turn.
 
     Attributes:
         start: Where it begins in the text, with its mark.
-        json: Where its JSON begins.
-        end: Where its JSON ends; ``json`` if it cannot be read.
+        end: Where its JSON ends; where it begins if it cannot be read.
         value: What the JSON says.
         problem: Why it cannot be read.
     """
 
     start: int
-    json: int
     end: int
     value: Any = None
     problem: str = ""
 
 
-class ToolCalls(ActionFormat):
+class Calls:
+    """The tools that a prompt offers, and how the model calls them.
+
+    Args:
+        schemas: The tools, as chat templates and APIs take them.
+        dialect: How a call is written.
+    """
+
+    def __init__(self, schemas: Sequence[Mapping[str, Any]], dialect: ToolDialect) -> None:
+        self.schemas = tuple(schemas)
+        self.dialect = dialect
+        self._begins = dialect.begins
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tools."""
+        return [schema["function"]["name"] for schema in self.schemas]
+
+    def called(self, text: str) -> int | None:
+        """Returns where a turn's first call begins, readable or not; None if it has none."""
+        found = self._begins.search(text)
+        return None if found is None else found.start()
+
+    def marked(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yields where a turn's text marks its calls (start and end): what the dialect writes itself, and no argument's
+        text."""
+        spelled = re.compile("|".join(map(re.escape, self.dialect.marks)))
+        for found in self._found(text):
+            if first := spelled.match(text, found.start):
+                yield first.span()
+            if (last := self._closed(text, found)) is not None:
+                yield last
+
+    def written(self, content: str, calls: Sequence[Call]) -> str:
+        """Returns a turn that says something and makes calls."""
+        return "\n".join(filter(None, (content, self.dialect.write(*calls) if calls else "")))
+
+    def read(self, text: str) -> tuple[str, list[Call]]:
+        """Returns what a turn says before its calls, and the calls, each with its arguments as JSON.
+        All of a turn is what it says if one of its calls cannot be read, as engines' servers have it."""
+        calls, found = [], [*self._found(text)]
+        for one in found:
+            if one.problem or (self.dialect.closes and self._closed(text, one) is None and text[one.end :].strip()):
+                return text, []
+            for value in one.value if isinstance(one.value, list) else [one.value]:
+                arguments = _arguments(value, self.dialect)
+                if arguments is None:
+                    return text, []
+                calls.append(Call(value["name"], json.dumps(arguments, ensure_ascii=False)))
+        return (text[: found[0].start], calls) if calls else (text, [])
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _found(self, text: str) -> Iterator[Found]:
+        """Yields the calls of a turn, up to the first that cannot be read."""
+        at = 0
+        while begun := self._begins.search(text, at):
+            at = begun.end() + len(text[begun.end() :]) - len(text[begun.end() :].lstrip())
+            try:
+                value, end = _JSON.raw_decode(text, at)
+            except json.JSONDecodeError as error:
+                yield Found(begun.start(), at, problem=f"{error.msg} at its character {error.pos - at + 1}")
+                return
+            except (ValueError, RecursionError) as error:  # a number of thousands of digits; lists in lists in lists
+                yield Found(begun.start(), at, problem=type(error).__name__)
+                return
+            yield Found(begun.start(), end, value)
+            at = end
+
+    def _closed(self, text: str, found: Found) -> tuple[int, int] | None:
+        """Where the text that closes a call stands behind its JSON."""
+        after = found.end + len(text[found.end :]) - len(text[found.end :].lstrip())
+        closes = self.dialect.closes.strip()
+        here = closes and not found.problem and text.startswith(closes, after)
+        return (after, after + len(closes)) if here else None
+
+
+class ToolCalls(Calls, ActionFormat):
     """An action format: a thought, then one call of a tool.
 
     Args:
@@ -101,18 +189,18 @@ class ToolCalls(ActionFormat):
     name = "tool_calls"
 
     def __init__(self, tools: Sequence[Tool], dialect: ToolDialect) -> None:
+        super().__init__([schema(tool) for tool in tools], dialect)
         self.tools = tuple(tools)
-        self.dialect = dialect
-        self._begins = dialect.begins
 
     def parse(self, text: str) -> Parsed:
         """Reads a turn.
         What follows its call is what the model imagines the tool to answer, unless it is another call."""
-        found = self._find(text)
+        found = next(self._found(text), None)
         if found is None:
             tool = self.tools[0]
-            form = self.dialect.write(tool.name, dict.fromkeys(tool.parameters["properties"], "..."))
-            return Parsed(None, problem=f"No tool call was found. Call one of the tools {self._names()}, as in {form}")
+            form = self.dialect.write(Call(tool.name, dict.fromkeys(tool.parameters["properties"], "...")))
+            names = ", ".join(self.names)
+            return Parsed(None, problem=f"No tool call was found. Call one of the tools {names}, as in {form}")
         thought = text[: found.start].strip()
         if found.problem:
             return Parsed(
@@ -152,12 +240,7 @@ class ToolCalls(ActionFormat):
 
     def _turns(self, begun: str, action: str) -> Iterator[str]:
         if call := call_of(self.tools, action):
-            yield "\n".join(filter(None, (begun, self.dialect.write(*call))))
-
-    def called(self, text: str) -> int | None:
-        """Returns where a turn's call begins, readable or not; None if it has none."""
-        found = self._begins.search(text)
-        return None if found is None else found.start()
+            yield "\n".join(filter(None, (begun, self.dialect.write(Call(*call)))))
 
     def call(self, text: str) -> tuple[str, str, dict[str, Any]] | None:
         """Returns a turn's thought, and name and arguments of its call; None if there is none that can be carried
@@ -166,42 +249,20 @@ class ToolCalls(ActionFormat):
         call = call_of(self.tools, parsed.action) if parsed.action is not None else None
         return (parsed.thought, *call) if call else None
 
-    def marked(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yields where a turn's text marks its call (start and end): what the format writes itself, and no argument's
-        text."""
-        found = self._find(text)
-        if found is None:
-            return
-        spelled = re.compile("|".join(map(re.escape, self.dialect.marks)))
-        if first := spelled.match(text, found.start):
-            yield first.span()
-        after = found.end + len(text[found.end :]) - len(text[found.end :].lstrip())
-        if self.dialect.closes and not found.problem and text.startswith(closes := self.dialect.closes.strip(), after):
-            yield after, after + len(closes)
-
     # ------------------------------------------------------------------------------------------------------------------
-
-    def _names(self) -> str:
-        return ", ".join(tool.name for tool in self.tools)
-
-    def _find(self, text: str) -> Found | None:
-        begun = self._begins.search(text)
-        if begun is None:
-            return None
-        at = begun.end() + len(text[begun.end() :]) - len(text[begun.end() :].lstrip())
-        try:
-            value, end = _JSON.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            return Found(begun.start(), at, at, problem=f"{error.msg} at its character {error.pos - at + 1}")
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits; lists in lists in lists
-            return Found(begun.start(), at, at, problem=type(error).__name__)
-        return Found(begun.start(), at, end, value)
 
     def _action(self, call: Any) -> str:
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-            raise BadCall(f'The tool call has no "name". The tools are {self._names()}.')
-        # Models of one family have been seen with the other's key.
-        arguments = call.get(self.dialect.arguments, call.get("arguments", call.get("parameters", {})))
-        if not isinstance(arguments, dict):
+            raise BadCall(f'The tool call has no "name". The tools are {", ".join(self.names)}.')
+        if (arguments := _arguments(call, self.dialect)) is None:
             raise BadCall(f'The "{self.dialect.arguments}" of the tool call are no JSON object.')
         return action_of(self.tools, call["name"], arguments)
+
+
+def _arguments(call: Any, dialect: ToolDialect) -> dict[str, Any] | None:
+    """The arguments of a call, none if it has none; None if it is no call.
+    Models of one family have been seen with the other's key."""
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None
+    found = call.get(dialect.arguments, call.get("arguments", call.get("parameters", {})))
+    return found if isinstance(found, dict) else None

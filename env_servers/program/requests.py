@@ -98,10 +98,16 @@ def read_chat(body: Any) -> Request:
         "max_tokens": most,
         "tool_choice": None if body.get("tool_choice") == "auto" else body.get("tool_choice"),
         "response_format": body.get("response_format"),
+        "parallel_tool_calls": False if body.get("parallel_tool_calls") is False else None,
     }
     tools = tuple(_tool(tool) for tool in _list(body, "tools"))
     read = tuple(_message(message) for message in messages)
-    return Request(str(body.get("model", "")), read, tools, {key: value for key, value in settings.items() if value})
+    return Request(
+        str(body.get("model", "")),
+        read,
+        tools,
+        {key: value for key, value in settings.items() if value not in (None, [])},
+    )
 
 
 def _list(data: Mapping[str, Any], key: str) -> list[Any]:

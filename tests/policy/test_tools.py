@@ -4,6 +4,7 @@ The templates are TRL's copies of the models' own, and one that writes what Mist
 special tokens of the tokenizers, as they are in the models'.
 """
 
+import json
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from agentr.config.turns import Dialect, TurnFormat, TurnsConfig
 from agentr.errors import ModelError
 from agentr.policy.chat import ChatCodec
 from agentr.rows.conversations import ConversationReader, answers
-from agentr.tasks.tool_calls import ToolCalls
+from agentr.tasks.tool_calls import Call, ToolCalls
 from agentr.tasks.tools import ACT, schema
 from agentr.types import Message
 from tests.policy.test_families import LLAMA3, MISTRAL, QWEN, Vocabulary, byte_level, text_of
@@ -27,7 +28,8 @@ MISTRAL_TOOLS = (
     "'[/INST]' }}{% elif m['role'] == 'tool' %}{% if m['tool_call_id'] | length != 9 %}{{ raise_exception('ids have "
     "nine characters') }}{% endif %}{{ '[TOOL_RESULTS] {\"content\": ' + m['content'] + ', \"call_id\": \"' + "
     "m['tool_call_id'] + '\"}[/TOOL_RESULTS]' }}{% elif m['tool_calls'] %}{{ '[TOOL_CALLS] [' }}{% for c in "
-    "m['tool_calls'] %}{{ (c['function'] | tojson)[:-1] + ', \"id\": \"' + c['id'] + '\"}' }}{% endfor %}{{ ']' + "
+    "m['tool_calls'] %}{{ (c['function'] | tojson)[:-1] + ', \"id\": \"' + c['id'] + '\"}' }}{{ ', ' if not "
+    "loop.last }}{% endfor %}{{ ']' + "
     "eos_token }}{% else %}{{ ' ' + m['content'] + eos_token }}{% endif %}{% endfor %}"
 )
 QWEN_TOOLS = Vocabulary(
@@ -114,6 +116,78 @@ def test_a_conversation_with_tools_is_what_the_template_renders_for(family: str)
         text = text.replace(calls_of(codec).compose(thought, "look"), f"<think>\n\n</think>\n\n{turn}")
     assert codec.decode(grown, special=True) == text
     assert codec._plain.raw(text) == grown
+
+
+#: Tools as programs offer them: schemas of any form.
+OFFERED = [
+    {
+        "name": "find",
+        "description": 'Finds "é".',
+        "parameters": {
+            "type": "object",
+            "properties": {"q": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "n": {"type": "integer"}},
+            "required": ["q"],
+            "additionalProperties": False,
+        },
+    },
+    {"name": "now", "description": "", "parameters": {"type": "object", "properties": {}}},
+]
+
+
+@pytest.mark.parametrize("family", SPEAKERS)
+def test_several_calls_of_a_programs_tools_are_what_the_template_renders_for(family: str) -> None:
+    template, vocabulary, arguments, dialect, thinks = SPEAKERS[family]
+    plain = ChatCodec(byte_level(vocabulary, bound(text_of(template), arguments)))
+    codec = plain.with_tools(OFFERED)
+    assert codec is plain.with_tools([dict(tool) for tool in OFFERED]) and codec.plain is plain and codec.calls is None
+    assert codec.offers is not None and codec.offers.names == ["find", "now"]
+    made = [Call("find", {"n": 2, "q": None}), Call("now", {})][: 1 if dialect == "llama" else 2]  # it takes one
+    turn = codec.offers.written("I look." if thinks else "", made)
+    heard = [Message("tool", "[]"), Message("tool", "noon")][: len(made)]
+    grown = [*codec.prompt([Message("user", "Go.")]), *codec.turn(turn), *codec.behind(heard)]
+    functions = [{"name": call.name, "arguments": call.arguments} for call in made]
+    calls = [{"id": "call00000", "type": "function", "function": function} for function in functions]
+    said = {"role": "assistant", "content": "I look." if thinks else "", "tool_calls": calls}
+    text = codec.tokenizer.apply_chat_template(
+        [GO, said, *(answering(message.content) for message in heard)],
+        tools=[{"type": "function", "function": tool} for tool in OFFERED],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    if family == "Qwen 3, not thinking":
+        text = text.replace(turn, f"<think>\n\n</think>\n\n{turn}")
+    assert codec.decode(grown, special=True) == text and codec._plain.raw(text) == grown
+    assert grown == codec.prompt([Message("user", "Go."), Message("assistant", turn), *heard])
+    assert codec.offers.read(codec.decode(codec.turn(turn)))[1] == [
+        Call(call.name, json.dumps(call.arguments)) for call in made
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "family, parser", [("Qwen 2.5", "hermes"), ("Llama 3.1", "llama3_json"), ("Mistral 7B 0.3", "mistral")]
+)
+def test_turns_are_read_as_an_engines_server_reads_them(family: str, parser: str) -> None:
+    """vLLM's own parsers: whole turns, and turns that are cut off anywhere."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.tool_parsers import ToolParserManager
+
+    template, vocabulary, arguments, *_ = SPEAKERS[family]
+    codec = ChatCodec(byte_level(vocabulary, bound(text_of(template), arguments))).with_tools(OFFERED)
+    theirs, ours = ToolParserManager.get_tool_parser(parser)(codec.tokenizer), codec.offers
+    assert ours is not None
+    asked = ChatCompletionRequest.model_validate({"messages": [GO], "tools": [schema(ACT)]})
+    calls = [Call("find", {"q": 'a "}" é\n[', "n": 1.5e3}), Call("now", {}), Call("none of them", {"deep": [[{}]]})]
+    turns = [ours.written(content, calls[n:]) for content in ("", "I look: {1}.") for n in range(4)]
+    cut = [turn[:end] for turn in turns[::3] for end in range(0, len(turn), 7)]
+    for turn in [*turns, *cut, *(turn + " So." for turn in turns)]:
+        expected, (said, read) = theirs.extract_tool_calls(turn, asked), ours.read(turn)
+        got = [(call.function.name, call.function.arguments) for call in expected.tool_calls]
+        if parser == "llama3_json" and not got and ("{1}" in turn or turn in cut):  # there any brace must be a call
+            continue
+        assert read == got, turn
+        if read and parser != "llama3_json":  # it drops what is said beside calls
+            assert said == (expected.content or ""), turn
 
 
 @pytest.mark.parametrize("family", SPEAKERS)

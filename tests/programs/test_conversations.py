@@ -7,18 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentr.collect.asked import check_settings, following, heard
-from agentr.config.turns import FullContext, PromptConfig, TurnFormat, TurnsConfig
+from agentr.collect.asked import answered, check_settings, codec_of, following, heard
+from agentr.config.chat_template import shipped
+from agentr.config.turns import Dialect, FullContext, PromptConfig, TurnFormat, TurnsConfig
 from agentr.errors import ConfigError
+from agentr.policy.chat import ChatCodec
 from agentr.rows.sequences import make_rows, recorded
 from agentr.search import Child, Origin, Tree
 from agentr.search.stored import from_json, read_child, stored_child, to_json
-from agentr.types import Asked, FinishReason, Message, Outcome, Task
+from agentr.tasks.tool_calls import Call
+from agentr.types import Asked, Completion, FinishReason, Message, Outcome, Task, messages_of
 from env_servers.observation import Answer
 from env_servers.program.requests import BadRequest, Request, continues, difference, ignoring, read_chat
-from tests.trees import codec
+from tests.policy.test_tools import QWEN_TOOLS, byte_level
 
-CODEC = codec()
+CODEC = ChatCodec(byte_level(QWEN_TOOLS, shipped("hermes")))
 
 
 def user(text: str) -> dict[str, Any]:
@@ -31,7 +34,7 @@ def assistant(text: str) -> dict[str, Any]:
 
 def taken(tree: Tree, node: int, text: str, asked: Asked) -> int:
     """Adds a drawn turn, after which the program asks."""
-    ids = tuple(CODEC.turn(text))
+    ids = tuple(codec_of(CODEC, tree.nodes[node].asked, Dialect.auto).turn(text))
     outcome = Outcome.FAILURE if asked.messages is None else None
     turn = Child(
         text=text,
@@ -45,7 +48,7 @@ def taken(tree: Tree, node: int, text: str, asked: Asked) -> int:
         valid=True,
         outcome=outcome,
     )
-    more = following(tree, node, CODEC, turn, tuple(tree.prompt(node)), asked)
+    more = following(tree, node, codec_of(CODEC, asked, Dialect.auto), turn, tuple(tree.prompt(node)), asked)
     child = read_child(stored_child(Child(**{**vars(turn), **more})))
     return tree.add(node, child, Origin.POLICY).id
 
@@ -54,7 +57,8 @@ def several() -> Tree:
     """An answer that is dropped, a question beside, a return to the first conversation, a history that is rewritten."""
     opening = [user("Go.")]
     task, asked = Task("program", "one", "train"), Asked(tuple(opening))
-    tree = Tree.start(task, tuple(heard(asked)), tuple(CODEC.prompt(heard(asked))), 0, asked=asked)
+    messages = messages_of(opening)
+    tree = Tree.start(task, tuple(messages), tuple(CODEC.prompt(messages)), 0, asked=asked)
     node = taken(tree, 0, "bad", Asked((user("That is no call."),), after=1))
     node = taken(tree, node, "plan", Asked(({"role": "system", "content": "Give a title."}, user("Go."))))
     node = taken(tree, node, "title", Asked((user("On."),), after=2, answered=True))
@@ -92,17 +96,64 @@ def test_each_conversation_is_a_row_and_each_drawn_turn_a_target_once() -> None:
     assert "ON" in whole and "plan" in whole, "what was rewritten is context"
 
 
+TOOL = {"name": "find", "description": "", "parameters": {"type": "object", "properties": {"q": {}}}}
+
+
+def calling(content: str, *arguments: str) -> dict[str, Any]:
+    calls = [{"id": f"call_{n}", "name": "find", "arguments": text} for n, text in enumerate(arguments)]
+    return {"role": "assistant", "content": content, "calls": calls}
+
+
+def test_a_conversation_with_tools_is_what_the_codec_writes_of_it_whole() -> None:
+    """A turn of two calls whose answers are heard, one that the program dumps anew, and a last question without
+    tools, which begins a conversation."""
+    answers = [{"role": "tool", "content": text, "call_id": f"call_{n}"} for n, text in enumerate("ab")]
+    asked = Asked((user("Go."),), tools=(TOOL,), settings={"tool_choice": "none", "parallel_tool_calls": False})
+    codec = codec_of(CODEC, asked, Dialect.auto)
+    assert codec.offers is not None and codec_of(CODEC, Asked((user("Go."),)), Dialect.auto) is CODEC
+    opening, task = messages_of(asked.messages or ()), Task("program", "one", "train")
+    tree = Tree.start(task, tuple(opening), tuple(codec.prompt(opening)), 0, asked=asked)
+    two = codec.offers.written("So.", [Call("find", {"q": 1}), Call("find", {"q": "é"})])
+    node = taken(tree, 0, two, Asked((*answers,), after=1, answered=True, tools=(TOOL,)))
+    again = (calling("", '{"q":   2}', "{cut"), *answers)
+    node = taken(tree, node, "bad", Asked(again, after=2, tools=(TOOL,)))
+    node = taken(tree, node, "on", Asked((user("Go."), calling("So.", '{"q": 1}'), answers[0], user("Sum up."))))
+    tree = from_json(to_json(tree))
+    heard_of = [Message("assistant", two), Message("tool", "a"), Message("tool", "b")]
+    rewritten = Message("assistant", codec.offers.written("", [Call("find", {"q": 2}), Call("find", "{cut")]))
+    expected = {0: opening, 1: [*opening, *heard_of], 2: [*opening, *heard_of, rewritten, *heard_of[1:]]}
+    for node, messages in expected.items():
+        assert tree.conversation(node) == messages
+        assert tree.prompt(node) == codec.prompt(messages), node
+    without = CODEC.with_tools((), Dialect.auto)
+    assert "find" in without.decode(tree.prompt(3)) and "# Tools" not in without.decode(tree.prompt(3), special=True)
+    assert tree.prompt(3) == without.prompt(tree.conversation(3))
+    rows = make_rows(tree, recorded(tree.path(3), True), "rollout")
+    assert [sum(row.loss_mask) for row in rows] == [
+        len(codec.turn(two)) + len(codec.turn("bad")),
+        len(codec.turn("on")),
+    ]
+
+
 @pytest.mark.parametrize(
-    "asked, lacking",
-    [
-        (Asked((user("a"),), tools=({"name": "f"},)), "tools"),
-        (Asked((user("a"),), settings={"response_format": {}}), "response_format"),
-        (Asked(({"role": "tool", "content": "x", "call_id": "1"},)), "tools"),
-    ],
+    "settings, calls",
+    [({}, 2), ({"parallel_tool_calls": False}, 1), ({"tool_choice": "none"}, 0), ({"stop": ["</tool_call>"]}, 2)],
 )
-def test_what_is_not_served_yet_is_a_sentence(asked: Asked, lacking: str) -> None:
-    with pytest.raises(ConfigError, match=f"the program's call has {lacking}, which agentr does not serve yet"):
-        heard(asked)
+def test_a_program_is_answered_as_by_an_engines_server(settings: dict[str, Any], calls: int) -> None:
+    asked = Asked((user("Go."),), tools=(TOOL,), settings=settings)
+    codec = codec_of(CODEC, asked, Dialect.auto)
+    assert codec.offers is not None
+    text = codec.offers.written("So.", [Call("find", {"q": 1}), Call("find", {"q": "é"})])
+    drawn = Completion(text, tuple(codec.turn(text)), (), FinishReason.STOP)
+    answer = Answer.read(answered(drawn, 7, asked, codec))
+    made = [{"name": "find", "arguments": '{"q": 1}'}, {"name": "find", "arguments": '{"q": "é"}'}][:calls]
+    assert answer == Answer("So.\n" if calls else text, tuple(made), "stop", (7, len(drawn.token_ids)))
+
+
+@pytest.mark.parametrize("settings", [{"response_format": {}}, {"tool_choice": "required"}])
+def test_what_is_not_served_yet_is_a_sentence(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"call has {next(iter(settings))}, which agentr does not serve"):
+        heard(Asked((user("a"),), settings=settings), CODEC)
 
 
 @pytest.mark.parametrize(

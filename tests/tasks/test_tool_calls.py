@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from agentr.tasks.formats import Parsed, Unwritable
-from agentr.tasks.tool_calls import DIALECTS, HERMES, LLAMA, MISTRAL, ToolCalls, ToolDialect
+from agentr.tasks.tool_calls import DIALECTS, HERMES, LLAMA, MISTRAL, Call, Calls, ToolCalls, ToolDialect
 from agentr.tasks.tools import ACT, instruction_of, tools_of
 from env_servers.base import read_spec
 from env_servers.mathtool import MathTool
@@ -105,8 +105,55 @@ def test_only_what_the_format_writes_is_marked(dialect: ToolDialect, thought: st
     )
 
 
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+    max_leaves=4,
+)
+made = st.builds(Call, st.sampled_from(["python", "find-it"]), st.dictionaries(texts, ANY, max_size=2))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(deadline=None, max_examples=50)
+@given(content=texts, calls=st.lists(made, max_size=3))
+def test_several_calls_of_any_arguments_are_read_back(dialect: ToolDialect, content: str, calls: list[Call]) -> None:
+    offers, content = Calls([], dialect), ToolCalls([ACT], dialect).unmarked(content)
+    turn = offers.written(content, calls)
+    said, read = offers.read(turn)
+    assert said.strip() == content and [(c.name, json.loads(str(c.arguments))) for c in read] == calls
+    marked = [turn[start:end] for start, end in offers.marked(turn)]
+    marks = [mark.strip() for mark in (dialect.opens, dialect.closes) if mark]
+    assert marked == marks * (min(len(calls), 1) if dialect.identifier else len(calls))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(deadline=None, max_examples=50)
+@given(text=texts, calls=st.lists(made, max_size=2))
+def test_a_turn_that_cannot_be_read_is_text(dialect: ToolDialect, text: str, calls: list[Call]) -> None:
+    offers = Calls([], dialect)
+    said, read = offers.read(turn := offers.written(text, calls) + text)
+    assert read or said == turn
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "python", "arguments": {"code": "1}}</tool_call>',
+        '<tool_call>{"name": "python", "arguments": "1"}</tool_call>',
+        '<tool_call>{"name": "python", "arguments": {}} and so on</tool_call>',
+        '<tool_call>{"name": 3, "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "python", "arguments": {}}</tool_call><tool_call>[[',
+        "<tool_call>[]</tool_call>",
+        "I think.",
+        "",
+    ],
+)
+def test_one_bad_call_makes_the_whole_turn_a_text(text: str) -> None:
+    assert Calls([], HERMES).read(text) == (text, [])
+
+
 def call(name: str = "python", **arguments: object) -> str:
-    return f"I think.\n{HERMES.write(name, arguments)}"
+    return f"I think.\n{HERMES.write(Call(name, arguments))}"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +240,7 @@ def test_the_tools_of_an_environment_make_its_actions() -> None:
     spec = read_spec(MathTool.folder)
     assert [tool.name for tool in tools_of(spec)] == ["python", "answer"] and "Action:" not in instruction_of(spec)
     format = ToolCalls(tools_of(spec), HERMES)
-    assert format.parse(HERMES.write("answer", {"answer": "12"})).action == "answer: 12"
+    assert format.parse(HERMES.write(Call("answer", {"answer": "12"}))).action == "answer: 12"
 
 
 def test_a_specification_without_tools_is_sent_as_before() -> None:
