@@ -125,6 +125,7 @@ class Sampling:
         seed: Seed of the request; completion ``i`` of ``n`` derives its own from it.
         stop: Strings that end a completion besides the end of the turn.
         stop_ids: Ids of tokens that end it, besides the tokenizer's end of a sequence.
+        form: A grammar that it must follow, as the JSON of a structural tag of xgrammar; empty for none.
     """
 
     temperature: float = 1.0
@@ -133,6 +134,7 @@ class Sampling:
     seed: int = 0
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
+    form: str = ""
 
 
 @dataclass(frozen=True)

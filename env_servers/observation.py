@@ -46,7 +46,8 @@ class Asked:
             begins one.
         answered: Whether that answer is in the conversation; programs drop what they cannot use.
         tools: Those of the call: ``name``, ``description``, ``parameters``.
-        settings: What narrows the answer: ``stop``, ``max_tokens``, ``tool_choice``, ``response_format``.
+        settings: What narrows the answer: ``stop``; ``max_tokens``; ``tool_choice``, which is ``none``, ``required`` or
+            has the ``name`` of a tool; ``parallel_tool_calls`` if it is false; ``response_format``, a JSON schema.
         action: What the program did with the last answer, if it reports that.
     """
 

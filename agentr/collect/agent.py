@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentr.collect.asked import answered, check_settings, codec_of, following, heard
+from agentr.collect.asked import answered, check_settings, codec_of, following, form_of, heard
 from agentr.collect.meter import Meter
 from agentr.collect.sessions import Sessions
 from agentr.config.model import ModelConfig
@@ -331,10 +331,11 @@ class Agent:
         most = min(own.max_tokens, prompt.room - len(begun)) if prefix else own.max_tokens
         narrowed = {} if call is None else call.settings
         most, stop = min(most, narrowed.get("max_tokens", most)), (*self.format.stop, *narrowed.get("stop", ()))
+        form = "" if call is None or prefix else form_of(call, codec)  # what is begun already follows none
         request = GenerateRequest(
             (*prompt.token_ids, *begun),
             asked.n,
-            Sampling(warmth, most, own.top_p, asked.seed, stop, codec.stop_ids),
+            Sampling(warmth, most, own.top_p, asked.seed, stop, codec.stop_ids, form),
             affinity=tree.task.key,
             messages=(*prompt.messages, Message("assistant", prefix)) if prefix else prompt.messages,
             reuse_prefix=reuse_prefix,
@@ -344,6 +345,8 @@ class Agent:
             completions, cost, seconds = await self._sampler(codec).draw(request, prefix)
         except PromptRefused as refused:
             return _refused(tree.nodes[asked.node], session, asked.n, refused)
+        if form:  # an engine reports them under the grammar, and a trainer cannot compute them so
+            completions = [replace(completion, logprobs=()) for completion in completions]
         return await self._execute(tree, asked.node, session, prompt, completions, cost, seconds)
 
     async def _execute(

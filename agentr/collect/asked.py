@@ -14,11 +14,8 @@ from agentr.errors import ConfigError
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Tree
 from agentr.tasks.tool_calls import Call
-from agentr.types import Asked, Completion, messages_of
+from agentr.types import REASONED, Asked, Completion, messages_of
 from env_servers.observation import Answer
-
-#: What of a call's settings is obeyed.
-_OBEYED = {"stop", "max_tokens", "parallel_tool_calls"}
 
 
 def codec_of(codec: ChatCodec, asked: Asked | None, dialect: Dialect) -> ChatCodec:
@@ -40,14 +37,7 @@ def heard(asked: Asked, codec: ChatCodec) -> Asked:
     Args:
         codec: Of the call (`codec_of`).
 
-    Raises:
-        ConfigError: It needs what is not served.
     """
-    narrowed = {**asked.settings}
-    if narrowed.get("tool_choice") == "none":
-        narrowed.pop("tool_choice")
-    if lacking := sorted(narrowed.keys() - _OBEYED):
-        raise ConfigError(f"the program's call has {', '.join(lacking)}, which agentr does not serve yet.")
     if asked.messages is None:
         return asked
     return replace(asked, messages=tuple(_text(message, codec) for message in asked.messages))
@@ -68,6 +58,31 @@ def _object(arguments: str) -> Mapping[str, Any] | str:
     except (ValueError, RecursionError):
         return arguments
     return read if isinstance(read, dict) else arguments
+
+
+def form_of(asked: Asked, codec: ChatCodec) -> str:
+    """Returns the grammar that a turn must follow, as `Sampling.form`: calls where they are demanded, or an answer of a
+    JSON schema; behind the reasoning where the prompt has opened it.
+
+    Args:
+        codec: Of the call.
+    """
+    choice, parts = asked.settings.get("tool_choice"), list[dict[str, Any]]()
+    said = asked.settings.get("response_format")
+    if codec.offers is not None and asked.tools and choice != "none" and (said or choice):
+        named = choice["name"] if isinstance(choice, Mapping) else ""
+        tools = [tool for tool in asked.tools if named in ("", tool["name"])]
+        one = bool(named) or asked.settings.get("parallel_tool_calls") is False
+        parts.append(codec.offers.dialect.form([(tool["name"], tool["parameters"]) for tool in tools], one))
+    if said and (choice is None or choice == "none"):
+        parts.append({"type": "json_schema", "json_schema": said})
+    if not parts:
+        return ""
+    form = parts[0] if len(parts) == 1 else {"type": "or", "elements": parts}
+    if codec.begins_in_reasoning("", ()):
+        thought = {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": REASONED}
+        form = {"type": "sequence", "elements": [thought, {"type": "regex", "pattern": r"\s*"}, form]}
+    return json.dumps({"type": "structural_tag", "format": form})
 
 
 def check_settings(prompt: PromptConfig, turns: TurnsConfig) -> None:

@@ -187,8 +187,8 @@ class OpenAIPolicy:
 
     def _body(self, request: GenerateRequest, have: int) -> dict[str, Any]:
         sampling, calls = request.sampling, self._codec.calls if request.tools else None
-        if request.tools and calls is None:
-            raise ConfigError("a program's call has tools, which agentr does not pass on to an API yet.")
+        if sampling.form or (request.tools and calls is None):
+            raise ConfigError("a program's call has tools, or asks for a form: agentr passes neither on to an API yet.")
         body: dict[str, Any] = {
             "model": self._api.model,
             "messages": as_messages(request.messages, calls)

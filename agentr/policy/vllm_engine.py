@@ -222,7 +222,7 @@ class VLLMEngine:
         """
         _check_room(request, self._model.max_model_len)
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         sampling = request.sampling
         params = [
@@ -240,6 +240,7 @@ class VLLMEngine:
                 # Undoing tokens one by one costs a third of the speed of a small model, and only stop strings need it.
                 detokenize=bool(sampling.stop),
                 output_kind=RequestOutputKind.FINAL_ONLY,
+                structured_outputs=StructuredOutputsParams(structural_tag=sampling.form) if sampling.form else None,
             )
             for index in range(request.n)
         ]

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from agentr.rewards.group import Group, Reward
 from agentr.rows.advantages import AdvantageConfig, advantages
@@ -13,7 +14,7 @@ def rollout_rows(
     group: Group, rewards: Sequence[Reward], config: AdvantageConfig, *, train_on_reasoning: bool = True, trees: int = 0
 ) -> Iterator[Rollout | Dropped]:
     """Yields the rows of a group. A turn that is in several rollouts (of a tree) is in as many rows, with the advantage
-    that it has there.
+    that it has there. One whose log-probabilities are not known, such as one that had to follow a grammar, is context.
 
     Args:
         rewards: Of each episode.
@@ -26,10 +27,11 @@ def rollout_rows(
     by_turn = advantages(group.episodes, [reward.total for reward in rewards], config, trees)
     for episode, reward, turns in zip(group.episodes, rewards, by_turn, strict=True):
         nodes = [node.id for node in episode.path]
-        if not all(node.logprobs for node in episode.path):
+        if not any(node.logprobs for node in episode.path):
             yield dropped(episode.tree, "no log-probabilities", nodes)
             continue
-        taken = recorded(episode.path, trained=True, on_reasoning=train_on_reasoning)
+        recorded_turns = recorded(episode.path, trained=True, on_reasoning=train_on_reasoning)
+        taken = [replace(turn, trained=turn.trained and bool(turn.logprobs)) for turn in recorded_turns]
         row = make_row(episode.tree, taken, "rollout", earned=episode.earned)
         if row is None:
             yield dropped(episode.tree, "no token", nodes)

@@ -18,6 +18,8 @@ from env_servers.protocol import Tool
 
 #: Line breaks in strings are read as models write them, though JSON wants them escaped.
 _JSON = json.JSONDecoder(strict=False)
+#: Stands for arguments.
+_MARK = "arguments7c1f"
 
 
 class Call(NamedTuple):
@@ -66,7 +68,26 @@ class ToolDialect:
         written = [self._json(call) for call in calls]
         if self.identifier:
             return f"{self.opens}[{', '.join(written)}]{self.closes}"
-        return ("\n" if self.opens else "; ").join(f"{self.opens}{call}{self.closes}" for call in written)
+        return self._between.join(f"{self.opens}{call}{self.closes}" for call in written)
+
+    def form(self, tools: Sequence[tuple[str, Mapping[str, Any]]], one: bool) -> dict[str, Any]:
+        """Returns the grammar of calls, as a format of xgrammar's structural tags.
+
+        Args:
+            tools: Name and schema of each that may be called.
+            one: Of one call alone.
+        """
+        tags = []
+        for name, arguments in tools:
+            begin, _, end = self.write(Call(name, _MARK)).partition(_MARK)
+            content = {"type": "json_schema", "json_schema": arguments}
+            tags.append({"type": "tag", "begin": begin, "content": content, "end": end})
+        first = {"at_least_one": True, "stop_after_first": one or bool(self.identifier)}
+        return {"type": "tags_with_separator", "tags": tags, "separator": self._between, **first}
+
+    @property
+    def _between(self) -> str:
+        return "\n" if self.opens else "; "
 
     def _json(self, call: Call) -> str:
         text = call.arguments

@@ -93,14 +93,14 @@ def read_chat(body: Any) -> Request:
         raise BadRequest("stop is no text, and no list of texts")
     if most is not None and (type(most) is not int or most < 1):
         raise BadRequest("max_tokens is no number of tokens")
+    tools = tuple(_tool(tool) for tool in _list(body, "tools"))
     settings = {
         "stop": stop,
         "max_tokens": most,
-        "tool_choice": None if body.get("tool_choice") == "auto" else body.get("tool_choice"),
-        "response_format": body.get("response_format"),
+        "tool_choice": _choice(body.get("tool_choice"), [tool["name"] for tool in tools]),
+        "response_format": _form(body.get("response_format")),
         "parallel_tool_calls": False if body.get("parallel_tool_calls") is False else None,
     }
-    tools = tuple(_tool(tool) for tool in _list(body, "tools"))
     read = tuple(_message(message) for message in messages)
     return Request(
         str(body.get("model", "")),
@@ -125,6 +125,34 @@ def _tool(tool: Any) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise BadRequest(f"the parameters of {about['name']} are no JSON schema")
     return {"name": about["name"], "description": str(about.get("description") or ""), "parameters": parameters}
+
+
+def _choice(choice: Any, tools: Sequence[str]) -> Any:
+    """Which tools are to be called: ``none``, ``required``, the name of one, or None, which leaves that to the
+    model."""
+    if choice in (None, "auto"):
+        return None
+    if choice == "none":
+        return choice if tools else None
+    named = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    name = named.get("name") if isinstance(named, dict) else None
+    if choice != "required" and name is None:
+        raise BadRequest(f"tool_choice={str(choice)[:200]} is not served")
+    if not tools or name not in (None, *tools):
+        raise BadRequest(f"tool_choice demands {name or 'a call'}, and tools offers {', '.join(tools) or 'none'}")
+    return {"name": name} if name else choice
+
+
+def _form(form: Any) -> Any:
+    """The JSON schema of an answer; None for one in words."""
+    kind = form.get("type") if isinstance(form, dict) else form
+    if kind in (None, "text"):
+        return None
+    about = form.get("json_schema") if isinstance(form, dict) else None
+    schema = {"type": "object"} if kind == "json_object" else about.get("schema") if isinstance(about, dict) else None
+    if kind not in ("json_object", "json_schema") or not isinstance(schema, dict):
+        raise BadRequest(f"response_format={str(form)[:200]} is not served")
+    return schema
 
 
 def _message(message: Any) -> dict[str, Any]:

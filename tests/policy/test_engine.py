@@ -1,20 +1,28 @@
 """A real vLLM engine on a random model of two layers."""
 
 import asyncio
+import json
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numba  # noqa: F401  what an environment in the same process may import must not keep vLLM from starting
 import pytest
 import torch.distributed as dist
 
+from agentr.collect.asked import answered, codec_of, form_of
+from agentr.config.chat_template import shipped
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyConfig
+from agentr.config.turns import Dialect
 from agentr.errors import ContextOverflow, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest
+from agentr.policy.chat import ChatCodec
 from agentr.policy.vllm_engine import VLLMEngine
-from agentr.types import Completion, Cost, FinishReason, Sampling
+from agentr.types import Asked, Completion, Cost, FinishReason, Sampling
+from env_servers.observation import Answer
 from tests.support import tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.cluster
@@ -260,3 +268,24 @@ def test_a_dead_thread_fails_everything_that_waits(folders, monkeypatch):
             await engine.health()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("settings", [{"tool_choice": "required"}, {"response_format": {"enum": ["red", "blue"]}}])
+def test_a_random_model_follows_the_form_that_a_call_asks_for(engine, settings: dict[str, Any]) -> None:
+    tokenizer = deepcopy(tiny_tokenizer())
+    tokenizer.chat_template = shipped("hermes")
+    colours = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
+    tool = {"name": "paint", "description": "", "parameters": colours | {"additionalProperties": False}}
+    asked = Asked(
+        tools=(tool,) if "tool_choice" in settings else (), settings=settings | {"parallel_tool_calls": False}
+    )
+    codec = codec_of(ChatCodec(tokenizer), asked, Dialect.auto)
+    drawn = ask(engine, GenerateRequest(PROMPT, 3, Sampling(max_tokens=400, form=form_of(asked, codec))))[0]
+    for turn in drawn:
+        answer = Answer.read(answered(turn, 1, asked, codec))
+        assert turn.finish is FinishReason.STOP
+        if "tool_choice" in settings:
+            (call,) = answer.calls
+            assert call["name"] == "paint" and json.loads(call["arguments"])["colour"] in ("red", "blue")
+        else:
+            assert json.loads(answer.content) in ("red", "blue")

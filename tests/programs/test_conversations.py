@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentr.collect.asked import answered, check_settings, codec_of, following, heard
+from agentr.collect.asked import answered, check_settings, codec_of, following, form_of
 from agentr.config.chat_template import shipped
 from agentr.config.turns import Dialect, FullContext, PromptConfig, TurnFormat, TurnsConfig
 from agentr.errors import ConfigError
@@ -22,6 +22,11 @@ from env_servers.program.requests import BadRequest, Request, continues, differe
 from tests.policy.test_tools import QWEN_TOOLS, byte_level
 
 CODEC = ChatCodec(byte_level(QWEN_TOOLS, shipped("hermes")))
+#: Of a model whose prompts open the reasoning.
+_OPENS = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n"
+THINKING = ChatCodec(
+    byte_level(QWEN_TOOLS, shipped("hermes").replace(_OPENS, f"{_OPENS}<think>\\n") + "{#- </think> -#}")
+)
 
 
 def user(text: str) -> dict[str, Any]:
@@ -150,10 +155,88 @@ def test_a_program_is_answered_as_by_an_engines_server(settings: dict[str, Any],
     assert answer == Answer("So.\n" if calls else text, tuple(made), "stop", (7, len(drawn.token_ids)))
 
 
-@pytest.mark.parametrize("settings", [{"response_format": {}}, {"tool_choice": "required"}])
-def test_what_is_not_served_yet_is_a_sentence(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"call has {next(iter(settings))}, which agentr does not serve"):
-        heard(Asked((user("a"),), settings=settings), CODEC)
+NOW = {"name": "now", "description": "", "parameters": {"type": "object", "properties": {}}}
+COLOUR = {"enum": ["red", "blue"]}
+
+
+@pytest.mark.parametrize(
+    "settings, follows",
+    [
+        ({"tool_choice": "required"}, ["find", "both"]),
+        ({"tool_choice": "required", "parallel_tool_calls": False}, ["find"]),
+        ({"tool_choice": {"name": "find"}}, ["find"]),
+        ({"tool_choice": {"name": "now"}}, []),
+        ({"tool_choice": "none", "response_format": COLOUR}, ["json"]),
+        ({"response_format": COLOUR}, ["json", "find", "both"]),
+        ({"response_format": COLOUR, "tool_choice": "required"}, ["find", "both"]),
+    ],
+)
+@pytest.mark.parametrize("thinks", [False, True])
+def test_the_form_of_a_turn_is_what_a_call_asks_for(settings: dict[str, Any], follows: list[str], thinks: bool) -> None:
+    from xgrammar import Grammar
+    from xgrammar.testing import _is_grammar_accept_string
+
+    asked = Asked((user("Go."),), tools=(TOOL, NOW), settings=settings)
+    codec = codec_of(THINKING if thinks else CODEC, asked, Dialect.auto)
+    assert codec.offers is not None and codec.begins_in_reasoning("", ()) is thinks
+    calls = [Call("find", {"q": 1}), Call("now", {})]
+    turns = {"find": codec.offers.written("", calls[:1]), "both": codec.offers.written("", calls), "json": '"red"'}
+    grammar = Grammar.from_structural_tag(form_of(asked, codec))
+    for name, turn in {**turns, "prose": "Red.", "other": '"green"', "nothing": ""}.items():
+        said = f"Which?\n</think>\n\n{turn}" if thinks else turn
+        assert _is_grammar_accept_string(grammar, said) is (name in follows), said
+
+
+def test_a_call_that_narrows_nothing_has_no_form() -> None:
+    for settings in ({}, {"tool_choice": "none"}, {"parallel_tool_calls": False}, {"stop": ["x"], "max_tokens": 3}):
+        asked = Asked((user("Go."),), tools=(TOOL,), settings=settings)
+        assert form_of(asked, codec_of(CODEC, asked, Dialect.auto)) == ""
+
+
+OFFERED = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize(
+    "body, settings",
+    [
+        ({"tools": OFFERED, "tool_choice": "auto", "response_format": {"type": "text"}}, {}),
+        ({"tools": OFFERED, "tool_choice": "required"}, {"tool_choice": "required"}),
+        ({"tools": OFFERED, "tool_choice": OFFERED[0]}, {"tool_choice": {"name": "find"}}),
+        ({"tools": OFFERED, "tool_choice": "none"}, {"tool_choice": "none"}),
+        ({"tool_choice": "none", "parallel_tool_calls": True}, {}),
+        ({"parallel_tool_calls": False}, {"parallel_tool_calls": False}),
+        ({"response_format": {"type": "json_object"}}, {"response_format": {"type": "object"}}),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a", "strict": True, "schema": COLOUR},
+                }
+            },
+            {"response_format": COLOUR},
+        ),
+    ],
+)
+def test_what_narrows_an_answer_is_read(body: dict[str, Any], settings: dict[str, Any]) -> None:
+    assert request(user("a"), **body).settings == settings
+
+
+@pytest.mark.parametrize(
+    "body, problem",
+    [
+        ({"tool_choice": "required"}, "demands a call, and tools offers none"),
+        ({"tools": OFFERED, "tool_choice": {"type": "function", "function": {"name": "look"}}}, "demands look, and"),
+        ({"tools": OFFERED, "tool_choice": {"type": "allowed_tools"}}, "tool_choice=.*allowed_tools.* is not served"),
+        ({"tools": OFFERED, "tool_choice": 3}, "tool_choice=3 is not served"),
+        ({"tools": [{"type": "web_search"}]}, "is no function to call"),
+        ({"response_format": {"type": "grammar"}}, "response_format=.*grammar.* is not served"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, "is not served"),
+        ({"response_format": "json"}, "is not served"),
+    ],
+)
+def test_what_is_not_served_is_refused(body: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadRequest, match=problem):
+        request(user("a"), **body)
 
 
 @pytest.mark.parametrize(

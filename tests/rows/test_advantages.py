@@ -155,3 +155,15 @@ def test_a_rollout_that_cannot_be_trained_on_is_dropped_with_its_reason_and_the_
     assert found == [("no log-probabilities", (1,)), ("no token", (2,))]
     assert isinstance(row, Rollout) and (row.provenance.nodes, row.provenance.kind) == ((3,), "rollout")
     assert row.provenance.detail == {"earned": 0.5}
+
+
+def test_a_turn_without_log_probabilities_is_context_in_a_rollout() -> None:
+    """Such as one that had to follow a grammar."""
+    tree = tree_of("a b c: 1.0", "d: 0.0")
+    next(node for node in tree.nodes if node.text == "b").logprobs = ()
+    forced, free = rollout_rows(group_of(tree), [Reward(1.0), Reward(0.0)], AdvantageConfig())
+    assert isinstance(free, Rollout) and isinstance(forced, Rollout) and sum(free.loss_mask) == 1
+    assert sum(forced.loss_mask) == 2 and [p is not None for p in forced.logprobs] == [
+        bool(m) for m in forced.loss_mask
+    ]
+    assert [a != 0 for a in forced.advantages] == [bool(m) for m in forced.loss_mask]
