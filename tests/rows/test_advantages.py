@@ -159,8 +159,8 @@ def test_a_rollout_that_cannot_be_trained_on_is_dropped_with_its_reason_and_the_
 
 def test_a_turn_without_log_probabilities_is_context_in_a_rollout() -> None:
     """Such as one that had to follow a grammar."""
-    tree = tree_of("a b c: 1.0", "d: 0.0")
-    next(node for node in tree.nodes if node.text == "b").logprobs = ()
+    tree = tree_of("a / b / c: 1.0", "d: 0.0")
+    tree.nodes[2].logprobs = ()
     forced, free = rollout_rows(group_of(tree), [Reward(1.0), Reward(0.0)], AdvantageConfig())
     assert isinstance(free, Rollout) and isinstance(forced, Rollout) and sum(free.loss_mask) == 1
     assert sum(forced.loss_mask) == 2 and [p is not None for p in forced.logprobs] == [
