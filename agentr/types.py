@@ -28,8 +28,9 @@ class Outcome(StrEnum):
     CONTEXT_LIMIT = "context_limit"
     """The next prompt would not fit into the model's context; the reward so far counts."""
     REFUSED = "refused"
-    """Whoever plays the agent's part refused the prompt (an API's filter, or its context), and would refuse it again.
-    What the agent would have done is not known: never a reward and never a row, and counted."""
+    """Whoever plays the agent's part refused the prompt (an API's filter, or its context), and would refuse it again;
+    or a program that plays it did not repeat itself up to the turn. What would have come of it is not known: never a
+    reward and never a row, and counted."""
     INFRA = "infra"
     """Machinery failed (dead server, dead engine, time-out).
     Retried within a budget, never a reward and never a row."""

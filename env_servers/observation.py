@@ -45,18 +45,22 @@ class Asked:
         after: The number of the answer, from 1 on in the episode, whose conversation the call goes on from; 0 if it
             begins one.
         answered: Whether that answer is in the conversation; programs drop what they cannot use.
-        tools: Those of the call: ``name``, ``description``, ``parameters``.
+        tools: Those of the call, each a JSON object of ``name``, ``description``, ``parameters`` as a text: templates
+            show a schema's keys in their order.
         settings: What narrows the answer: ``stop``; ``max_tokens``; ``tool_choice``, which is ``none``, ``required`` or
             has the ``name`` of a tool; ``parallel_tool_calls`` if it is false; ``response_format``, a JSON schema.
         action: What the program did with the last answer, if it reports that.
+        refused: Why the program could not be brought to the last answer: begun again, it did not repeat itself. What
+            would have come of the answer is not known, and the episode ends.
     """
 
     messages: tuple[Mapping[str, Any], ...] | None = None
     after: int = 0
     answered: bool = False
-    tools: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     action: str | None = None
+    refused: str = ""
 
 
 @dataclass(frozen=True)

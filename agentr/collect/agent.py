@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -370,10 +371,12 @@ class Agent:
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
         env_s = round(time.monotonic() - started, 4)
         self.meter.turns(tree, node, cost, policy_s, env_s)
-        unparsed = sum(p.action is None for p in parsed)
-        turns = Expanded(
-            [], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s
-        )
+        asked = [after.last.asked for after in executed.values()]
+        lost = [call.refused for call in asked if call is not None and call.refused]
+        if lost:
+            log.warning("a turn after turn %d of %s is left out: %s (env.options.ignore)", node, tree.task.id, lost[0])
+        events = Counter(unparsed=sum(p.action is None for p in parsed), not_repeated=len(lost))
+        turns = Expanded([], [], cost + Cost(env_steps=len(actions)), +events, policy_s, env_s)
         for completion, turn, action in zip(completions, parsed, sent, strict=True):
             after = session if action is None else executed[action]
             seen = after.last
@@ -393,6 +396,8 @@ class Agent:
         return self.sampler.read(completion.text, completion.token_ids)
 
     def _outcome(self, tree: Tree, prompt: Prompt, child: Child, seen: Observation) -> Outcome | None:
+        if seen.asked is not None and seen.asked.refused:
+            return Outcome.REFUSED
         if seen.done:
             return Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE
         taken = prompt.kept + tree.length(child) if child.behind is None else child.behind[1] + len(child.bridge_ids)

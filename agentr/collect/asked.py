@@ -71,9 +71,10 @@ def form_of(asked: Asked, codec: ChatCodec) -> str:
     said = asked.settings.get("response_format")
     if codec.offers is not None and asked.tools and choice != "none" and (said or choice):
         named = choice["name"] if isinstance(choice, Mapping) else ""
-        tools = [tool for tool in asked.tools if named in ("", tool["name"])]
+        tools = [schema["function"] for schema in codec.offers.schemas]
+        callable = [(tool["name"], tool["parameters"]) for tool in tools if named in ("", tool["name"])]
         one = bool(named) or asked.settings.get("parallel_tool_calls") is False
-        parts.append(codec.offers.dialect.form([(tool["name"], tool["parameters"]) for tool in tools], one))
+        parts.append(codec.offers.dialect.form(callable, one))
     if said and (choice is None or choice == "none"):
         parts.append({"type": "json_schema", "json_schema": said})
     if not parts:

@@ -179,20 +179,20 @@ class ChatCodec:
             return self
         return self._offers(ToolCalls(tools, dialect_of(self._template, self.name, turns.dialect)))
 
-    def with_tools(self, tools: Sequence[Mapping[str, Any]], dialect: Dialect = Dialect.auto) -> ChatCodec:
+    def with_tools(self, tools: Sequence[str], dialect: Dialect = Dialect.auto) -> ChatCodec:
         """Returns the codec for conversations in which a program offers tools, or in which there are calls.
 
         Args:
-            tools: Each with ``name``, ``description``, ``parameters``; there may be none.
+            tools: Each a JSON object of ``name``, ``description``, ``parameters``; there may be none.
             dialect: How calls are written.
 
         Raises:
             ModelError: As in `offering`.
         """
-        return self._with(json.dumps(tools, ensure_ascii=False), dialect)
+        return self._with(tuple(tools), dialect)
 
-    def _calling(self, tools: str, dialect: Dialect) -> ChatCodec:
-        schemas = [{"type": "function", "function": tool} for tool in json.loads(tools)]
+    def _calling(self, tools: tuple[str, ...], dialect: Dialect) -> ChatCodec:
+        schemas = [{"type": "function", "function": json.loads(tool)} for tool in tools]
         return self._offers(Calls(schemas, dialect_of(self._template, self.name, dialect)))
 
     def _offers(self, calls: Calls) -> ChatCodec:

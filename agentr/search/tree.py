@@ -188,7 +188,7 @@ class Tree:
         revisions: Attempts to revise bad paths, in the order made.
         evolutions: Attempts to make better episodes of those that are there, in the order made.
         cost: What the tree cost.
-        events: How often something happened that is no cost: duplicates, unparsed, judge_malformed,
+        events: How often something happened that is no cost: duplicates, unparsed, not_repeated, judge_malformed,
             revise_no_transition.
         spent: What each expansion took, in the order made. Not part of the tree's text.
         stage: Stage of a run that the tree was read from; empty for a tree in growth. Not part of the tree's text.

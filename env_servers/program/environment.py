@@ -9,6 +9,7 @@ A program finds the task in the file that ``AGENTR_TASK`` names, and a model beh
 with an answer it may report (`Report`); nothing needs it.
 """
 
+import json
 import os
 import shutil
 import time
@@ -33,6 +34,12 @@ from env_servers.sandbox import launch
 _GB_OF_ONE = 0.5
 #: Fields of a task that are not the program's.
 _OURS = ("labels", "demonstration")
+#: How often a program is begun again for one answer, until it repeats itself.
+_TRIES = 2
+
+
+class _Differs(Exception):
+    """A program that was begun again asked something else than the recorded call; says what."""
 
 
 @dataclass(eq=False)
@@ -187,7 +194,12 @@ class Program(Environment[Played]):
         return state, self._observed(state, program, call)
 
     def step(self, state: Played, action: str) -> Observation:
-        program, call = self._at_its_call(state)
+        try:
+            program, call = self._at_its_call(state)
+        except _Differs as differs:
+            state.asked = None
+            how = Observation.failed("", state.reward, done=True)
+            return replace(how, asked=Asked(refused=f"the program did not repeat itself: {differs}"))
         answer = Answer.read(action)
         assert state.asked is not None, "the episode has ended"
         state.history, state.asked = (*state.history, (state.asked, answer)), None
@@ -249,13 +261,26 @@ class Program(Environment[Played]):
         self._programs.gone()
 
     def _at_its_call(self, state: Played) -> tuple[Running, Call]:
-        """The program of a state, awake, and the call that waits in it; begun again if need be."""
+        """The program of a state, awake, and the call that waits in it; begun again if need be.
+
+        Raises:
+            _Differs: It does not repeat itself.
+        """
         program, state.program = state.program, None
         if program is not None and self._programs.wake(state):
             call = next(iter(program.waits()), None)
             if call is not None and program.ended is None and not program.held_too_long:
                 return program, call
             self._end(program)
+        for attempt in range(_TRIES):
+            try:
+                return self._begun_again(state)
+            except _Differs:  # what runs side by side in it may come out as it did
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _begun_again(self, state: Played) -> tuple[Running, Call]:
         assert state.asked is not None, "the episode has ended"
         program = self._start(state)
         try:
@@ -302,10 +327,7 @@ class Program(Environment[Played]):
         if call is None:
             other = "there was none" if program.ended is None else f"the program {program.ended or 'ended'}"
         if other or call is None:
-            raise Failed(
-                f"the program did not repeat itself: in call {number + 1}, {other}",
-                "Pin what differs (time, chance, order), or name it in env.options.ignore.",
-            )
+            raise _Differs(f"in call {number + 1}, {other}")
         return call
 
     def _observed(self, state: Played, program: Running, call: Call) -> Observation:
@@ -315,7 +337,8 @@ class Program(Environment[Played]):
         state.asked, state.program = call.request, program
         state.beside = tuple(other.request for other in program.waits() if other is not call)
         state.reward = state.reward if report.reward is None else report.reward
-        asked = Asked(found.new, found.after, found.answered, call.request.tools, call.request.settings, report.action)
+        tools = tuple(json.dumps(tool, ensure_ascii=False) for tool in call.request.tools)
+        asked = Asked(found.new, found.after, found.answered, tools, call.request.settings, report.action)
         heard = [m["content"] for m in found.new if m["role"] != "assistant"]
         shown = "\n".join(heard) if state.history else call.request.messages[-1]["content"]
         self._programs.rest(state, program)

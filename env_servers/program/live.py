@@ -352,11 +352,17 @@ class Programs:
 
 
 def _below_tmp(texts: Iterable[str]) -> list[str]:
-    """The folders of /tmp that a command or environment names: a program has a /tmp of its own, and sees them there."""
-    paths = (
-        Path(os.path.normpath(part)) for text in texts for part in text.split(os.pathsep) if part.startswith("/tmp/")
-    )
-    return sorted({str(Path(*path.parts[:3])) for path in paths if Path(*path.parts[:3]).is_dir()})
+    """The folders of /tmp that a command or environment names, by itself or behind links: a program has a /tmp of its
+    own, and sees them there."""
+    named = [part for text in texts for part in text.split(os.pathsep) if part.startswith("/")]
+    paths = {
+        Path(place(above))
+        for part in named
+        for above in (part, *Path(part).parents)
+        for place in (os.path.normpath, os.path.realpath)
+    }
+    found = {Path(*path.parts[:3]) for path in paths if path.parts[:2] == ("/", "tmp") and len(path.parts) > 2}
+    return sorted(str(folder) for folder in found if folder.is_dir())
 
 
 def _end(gateway: "Gateway", key: str, handle: int, output: int, status: int, folder: Path) -> None:

@@ -277,7 +277,8 @@ def test_a_random_model_follows_the_form_that_a_call_asks_for(engine, settings: 
     colours = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
     tool = {"name": "paint", "description": "", "parameters": colours | {"additionalProperties": False}}
     asked = Asked(
-        tools=(tool,) if "tool_choice" in settings else (), settings=settings | {"parallel_tool_calls": False}
+        tools=(json.dumps(tool),) if "tool_choice" in settings else (),
+        settings=settings | {"parallel_tool_calls": False},
     )
     codec = codec_of(ChatCodec(tokenizer), asked, Dialect.auto)
     drawn = ask(engine, GenerateRequest(PROMPT, 3, Sampling(max_tokens=400, form=form_of(asked, codec))))[0]

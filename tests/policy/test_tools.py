@@ -138,8 +138,12 @@ OFFERED = [
 def test_several_calls_of_a_programs_tools_are_what_the_template_renders_for(family: str) -> None:
     template, vocabulary, arguments, dialect, thinks = SPEAKERS[family]
     plain = ChatCodec(byte_level(vocabulary, bound(text_of(template), arguments)))
-    codec = plain.with_tools(OFFERED)
-    assert codec is plain.with_tools([dict(tool) for tool in OFFERED]) and codec.plain is plain and codec.calls is None
+    codec = plain.with_tools([json.dumps(tool) for tool in OFFERED])
+    assert (
+        codec is plain.with_tools([json.dumps(tool) for tool in OFFERED])
+        and codec.plain is plain
+        and codec.calls is None
+    )
     assert codec.offers is not None and codec.offers.names == ["find", "now"]
     made = [Call("find", {"n": 2, "q": None}), Call("now", {})][: 1 if dialect == "llama" else 2]  # it takes one
     turn = codec.offers.written("I look." if thinks else "", made)
@@ -173,7 +177,9 @@ def test_turns_are_read_as_an_engines_server_reads_them(family: str, parser: str
     from vllm.tool_parsers import ToolParserManager
 
     template, vocabulary, arguments, *_ = SPEAKERS[family]
-    codec = ChatCodec(byte_level(vocabulary, bound(text_of(template), arguments))).with_tools(OFFERED)
+    codec = ChatCodec(byte_level(vocabulary, bound(text_of(template), arguments))).with_tools(
+        [json.dumps(tool) for tool in OFFERED]
+    )
     theirs, ours = ToolParserManager.get_tool_parser(parser)(codec.tokenizer), codec.offers
     assert ours is not None
     asked = ChatCompletionRequest.model_validate({"messages": [GO], "tools": [schema(ACT)]})

@@ -1,5 +1,6 @@
 """Several conversations in one episode: prompts, messages and rows; and which conversation a call goes on from."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,15 +114,17 @@ def test_a_conversation_with_tools_is_what_the_codec_writes_of_it_whole() -> Non
     """A turn of two calls whose answers are heard, one that the program dumps anew, and a last question without
     tools, which begins a conversation."""
     answers = [{"role": "tool", "content": text, "call_id": f"call_{n}"} for n, text in enumerate("ab")]
-    asked = Asked((user("Go."),), tools=(TOOL,), settings={"tool_choice": "none", "parallel_tool_calls": False})
+    asked = Asked(
+        (user("Go."),), tools=(json.dumps(TOOL),), settings={"tool_choice": "none", "parallel_tool_calls": False}
+    )
     codec = codec_of(CODEC, asked, Dialect.auto)
     assert codec.offers is not None and codec_of(CODEC, Asked((user("Go."),)), Dialect.auto) is CODEC
     opening, task = messages_of(asked.messages or ()), Task("program", "one", "train")
     tree = Tree.start(task, tuple(opening), tuple(codec.prompt(opening)), 0, asked=asked)
     two = codec.offers.written("So.", [Call("find", {"q": 1}), Call("find", {"q": "é"})])
-    node = taken(tree, 0, two, Asked((*answers,), after=1, answered=True, tools=(TOOL,)))
+    node = taken(tree, 0, two, Asked((*answers,), after=1, answered=True, tools=(json.dumps(TOOL),)))
     again = (calling("", '{"q":   2}', "{cut"), *answers)
-    node = taken(tree, node, "bad", Asked(again, after=2, tools=(TOOL,)))
+    node = taken(tree, node, "bad", Asked(again, after=2, tools=(json.dumps(TOOL),)))
     node = taken(tree, node, "on", Asked((user("Go."), calling("So.", '{"q": 1}'), answers[0], user("Sum up."))))
     tree = from_json(to_json(tree))
     heard_of = [Message("assistant", two), Message("tool", "a"), Message("tool", "b")]
@@ -145,7 +148,7 @@ def test_a_conversation_with_tools_is_what_the_codec_writes_of_it_whole() -> Non
     [({}, 2), ({"parallel_tool_calls": False}, 1), ({"tool_choice": "none"}, 0), ({"stop": ["</tool_call>"]}, 2)],
 )
 def test_a_program_is_answered_as_by_an_engines_server(settings: dict[str, Any], calls: int) -> None:
-    asked = Asked((user("Go."),), tools=(TOOL,), settings=settings)
+    asked = Asked((user("Go."),), tools=(json.dumps(TOOL),), settings=settings)
     codec = codec_of(CODEC, asked, Dialect.auto)
     assert codec.offers is not None
     text = codec.offers.written("So.", [Call("find", {"q": 1}), Call("find", {"q": "é"})])
@@ -176,7 +179,7 @@ def test_the_form_of_a_turn_is_what_a_call_asks_for(settings: dict[str, Any], fo
     from xgrammar import Grammar
     from xgrammar.testing import _is_grammar_accept_string
 
-    asked = Asked((user("Go."),), tools=(TOOL, NOW), settings=settings)
+    asked = Asked((user("Go."),), tools=(json.dumps(TOOL), json.dumps(NOW)), settings=settings)
     codec = codec_of(THINKING if thinks else CODEC, asked, Dialect.auto)
     assert codec.offers is not None and codec.begins_in_reasoning("", ()) is thinks
     calls = [Call("find", {"q": 1}), Call("now", {})]
@@ -189,7 +192,7 @@ def test_the_form_of_a_turn_is_what_a_call_asks_for(settings: dict[str, Any], fo
 
 def test_a_call_that_narrows_nothing_has_no_form() -> None:
     for settings in ({}, {"tool_choice": "none"}, {"parallel_tool_calls": False}, {"stop": ["x"], "max_tokens": 3}):
-        asked = Asked((user("Go."),), tools=(TOOL,), settings=settings)
+        asked = Asked((user("Go."),), tools=(json.dumps(TOOL),), settings=settings)
         assert form_of(asked, codec_of(CODEC, asked, Dialect.auto)) == ""
 
 

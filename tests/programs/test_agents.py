@@ -1,0 +1,274 @@
+"""Agents of other libraries, as `examples/agents` has them, are searched, begun again, revised and made rows of."""
+
+import asyncio
+import os
+import random
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentr.collect.agent import Agent
+from agentr.collect.asked import codec_of
+from agentr.collect.grow import Grow
+from agentr.collect.job import TreeJob, run_job
+from agentr.collect.sessions import Sessions
+from agentr.collect.units import Limits, StageProgress
+from agentr.config.chat_template import shipped
+from agentr.config.policy import SamplingConfig
+from agentr.config.schema import EnvConfig, TaskSelection
+from agentr.config.turns import Dialect, PromptConfig
+from agentr.envs.client import EnvClient
+from agentr.envs.server import EnvServer
+from agentr.methods.agent_r.revise import ReviseConfig, execute, splice
+from agentr.policy.base import GenerateRequest, PolicyStats
+from agentr.policy.chat import ChatCodec
+from agentr.rows.sequences import make_rows, recorded
+from agentr.search import UCT, Origin, Tree, UCTConfig
+from agentr.search.pairs import Pair
+from agentr.store.forest import Forest
+from agentr.tasks.formats import WholeTurn
+from agentr.tasks.tool_calls import HERMES, Call
+from agentr.types import Completion, FinishReason
+from env_servers.sandbox import launch
+from tests.support import tiny_tokenizer
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(not launch.available(), reason="programs cannot be isolated here"),
+]
+
+FindPython = Callable[[Path], Path]
+Serve = Callable[[dict[str, Any]], EnvServer]
+EXAMPLES = Path(__file__).parents[2] / "examples/agents"
+
+
+def call(name: str, **arguments: Any) -> str:
+    return HERMES.write(Call(name, arguments))
+
+
+LOOK, TAKE, SOME = (
+    call("count", item="apples"),
+    call("take", item="apples", number=2),
+    call("take", item="pears", number=1),
+)
+BASH = [
+    "cat mean.py",
+    "sed -i 's:/ 2:/ len(numbers):' mean.py",
+    "sed -i 's:/ 2:/ 3:' mean.py; cat mean.py",
+    "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+]
+#: What the policy draws from: right, wrong and broken turns. By the agent, as its file's name and argument.
+AGENTS: dict[str, list[str]] = {
+    "with_langgraph": [f"So.\n{LOOK}\n{TAKE}", TAKE, SOME, "Done.", call("sell"), "<tool_call>\n{"],
+    "with_langgraph_fan_out": [TAKE, TAKE, SOME, "Take 2 apples."],
+    "with_openai_agents": [call("transfer_to_clerk"), f"So.\n{LOOK}\n{TAKE}", TAKE, SOME, "Done."],
+    "with_smolagents": [
+        "Thought: how many?\n<code>\nprint(count('apples'))\n</code>",
+        "<code>\ntake('apples', 2)\n</code>",
+        "<code>\ntake('pears', 1)\n</code>",
+        "<code>\nfinal_answer('3')\n</code>",
+        "I do not know.",
+    ],
+    "with_smolagents tools": [f"{LOOK}\n{TAKE}", TAKE, SOME, call("final_answer", answer="3")],
+    "with_pydantic_ai": [f"{LOOK}\n{TAKE}", TAKE, SOME, call("final_result", left=3), call("final_result", left="x")],
+    "with_mini_swe_agent": [*(call("bash", command=line) for line in BASH), "I do not know."],
+}
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> FindPython:
+    """The Python of an environment with what a script says that it needs; kept in AGENTR_TEST_AGENTS, if that is
+    set."""
+    folder = Path(os.environ.get("AGENTR_TEST_AGENTS") or tmp_path_factory.mktemp("agents"))
+
+    @cache
+    def made(needs: tuple[str, ...]) -> Path:
+        place = folder / re.sub(r"\W+", "-", needs[0])
+        if not (place / "made").exists():
+            subprocess.run([sys.executable, "-m", "venv", place], check=True)
+            subprocess.run([place / "bin/pip", "install", "--quiet", *needs], check=True, timeout=600)
+            (place / "made").touch()
+        return place / "bin/python"
+
+    def of(script: Path) -> Path:
+        about = re.search(r"^# /// script\n(.*?)^# ///$", script.read_text(), re.MULTILINE | re.DOTALL)
+        assert about is not None, script
+        return made(tuple(tomllib.loads(re.sub("^# ?", "", about[1], flags=re.MULTILINE))["dependencies"]))
+
+    return of
+
+
+def options_of(name: str, python: FindPython) -> dict[str, Any]:
+    script, *arguments = name.split()
+    mends = script == "with_mini_swe_agent"
+    return {
+        "command": [str(python(EXAMPLES / f"{script}.py")), f"{script}.py", *arguments],
+        "workdir": str(EXAMPLES),
+        "tasks": {"train": str(EXAMPLES / ("repairs.jsonl" if mends else "shop.jsonl"))},
+        "reward": "" if mends else f"{EXAMPLES}/shop.py:score",
+        "live": 3,
+    }
+
+
+class Scripted:
+    """Draws one of some turns by the seed alone; a turn ends where a stop string does, as an engine's."""
+
+    def __init__(self, codec: ChatCodec, turns: Sequence[str]) -> None:
+        self.codec, self.turns = codec.with_tools(()), turns
+
+    async def generate(self, request: GenerateRequest) -> list[Completion]:
+        return [self._drawn(random.Random(f"{request.sampling.seed}/{n}"), request) for n in range(request.n)]
+
+    def _drawn(self, rng: random.Random, request: GenerateRequest) -> Completion:
+        text = rng.choice(self.turns)
+        ends = next((stop for stop in request.sampling.stop if text.endswith(stop)), "")
+        ids = tuple(self.codec.begin(text) if ends else self.codec.turn(text))
+        return Completion(text, ids, (-0.25,) * len(ids), FinishReason.STOP)
+
+    async def stats(self) -> PolicyStats:
+        return PolicyStats()
+
+
+@pytest.fixture(scope="module")
+def codec() -> ChatCodec:
+    tokenizer = deepcopy(tiny_tokenizer())
+    tokenizer.chat_template = shipped("hermes")
+    return ChatCodec(tokenizer)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    servers: list[EnvServer] = []
+
+    def of(options: dict[str, Any]) -> EnvServer:
+        config = EnvConfig(name="program", options=options)
+        servers.append(EnvServer(config, "secret", str(tmp_path / f"server{len(servers)}.log")))
+        return servers[-1]
+
+    yield of
+    for server in servers:
+        server.stop()
+
+
+async def agent_of(env: EnvClient, codec: ChatCodec, turns: Sequence[str]) -> Agent:
+    return Agent(
+        policy=Scripted(codec, turns),
+        env=env,
+        codec=codec,
+        spec=await env.spec(),
+        format=WholeTurn(),
+        prompt=PromptConfig(),
+        sampling=SamplingConfig(max_tokens=256),
+        max_model_len=32768,
+        policy_name="test",
+    )
+
+
+def check(tree: Tree, codec: ChatCodec) -> None:
+    """What must be so of every tree: its prompts are what the template writes of its conversations, and each drawn turn
+    is a target once on each path."""
+    for node in tree.nodes:
+        if not node.terminal or (node.asked is not None and node.asked.messages is not None):
+            whole = codec_of(codec, node.asked, Dialect.auto).prompt(tree.conversation(node.id))
+            assert tree.prompt(node.id) == whole, tree.conversation(node.id)
+    for leaf in tree.ended():
+        path = tree.path(leaf.id)
+        rows = make_rows(tree, recorded(path, True), "rollout")
+        assert sum(sum(row.loss_mask) for row in rows) == sum(len(turn.token_ids) for turn in path)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_of_another_library_is_searched_and_revised(
+    name: str,
+    python: Callable[[Path], Path],
+    serve: Callable[[dict[str, Any]], EnvServer],
+    codec: ChatCodec,
+    tmp_path: Path,
+) -> None:
+    server = serve(options_of(name, python))
+
+    async def main() -> tuple[Tree, str]:
+        env = EnvClient([server.url()], "secret", timeout_s=300, retries=0)
+        try:
+            agent = await agent_of(env, codec, AGENTS[name])
+            tasks = (await env.tasks(TaskSelection(split="train")))[:1]
+            plan = TreeJob(
+                folder=tmp_path / "trees",
+                tasks=tuple(tasks),
+                seed=3,
+                policy="test",
+                work=Grow(UCT(UCTConfig(iterations=10, max_depth=7, width=2))),
+                sampling=agent.sampling,
+                limits=Limits(infra_retries=0),
+            )
+            await run_job(plan, agent, StageProgress())
+            (tree,) = Forest(tmp_path / "trees")
+            return tree, await revised(tree, agent, env)
+        finally:
+            await env.aclose()
+
+    tree, how = asyncio.run(main())
+    check(tree, codec)
+    branches = [node for node in tree.nodes if node.depth >= 2 and len(node.children) > 1]
+    assert len(tree.nodes) > 20 and branches, "branches were taken behind calls that had been answered"
+    earned = {leaf.reward for leaf in tree.ended()}
+    assert earned == {0.0, 1.0} and how == "executed"
+
+
+async def revised(tree: Tree, agent: Agent, env: EnvClient) -> str:
+    """Executes a revision that leaves a bad path for a good one's end."""
+    ended = [leaf for leaf in tree.ended() if leaf.depth > 1]
+    good = max(ended, key=lambda leaf: (leaf.reward, -leaf.depth))
+    for bad in ended:
+        start = tree.common_ancestor(bad.id, good.id)
+        last = next((node for node in tree.path(bad.id) if node.parent == start), good)
+        if bad.reward == 0 and last.outcome is None:
+            pair = Pair(bad.id, good.id, start)
+            revision, config = splice(tree, pair, last, ReviseConfig()), ReviseConfig()
+            sessions = Sessions(tree, env)
+            await execute(tree, pair, revision, agent, sessions, config, 8)
+            sessions.close()
+            if any(node.origin is Origin.REVISION for node in tree.nodes):
+                return "executed"
+    return "there is no pair"
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_that_sees_a_clock_is_refused_at_its_first_call(
+    name: str, python: FindPython, serve: Serve, tmp_path: Path
+) -> None:
+    options = options_of(name, python)
+    (tmp_path / "late.py").write_text(
+        "import json, os, runpy, sys, time\n"
+        "task = json.load(open(os.environ['AGENTR_TASK']))\n"
+        "task['ask'] += f' It is {time.time_ns()}.'\n"
+        "os.environ['AGENTR_TASK'] = os.path.abspath('late.json')\n"
+        "json.dump(task, open('late.json', 'w'))\n"
+        "sys.argv, sys.path[0] = sys.argv[1:], os.getcwd()\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    options["command"] = [options["command"][0], str(tmp_path / "late.py"), *options["command"][1:]]
+    for ignore in ([], [r"messages /It is \d+/"]):
+        server = serve(options | {"ignore": ignore})
+
+        async def main(url: str = server.url()) -> list[str]:
+            env = EnvClient([url], "secret", timeout_s=300, retries=0)
+            try:
+                session = await env.open((await env.tasks(TaskSelection(split="train")))[0])
+                asked = [child.last.asked for child in await session.expand(["a", "b"])]
+                return sorted(call.refused for call in asked if call is not None)
+            finally:
+                await env.aclose()
+
+        first, second = asyncio.run(main())
+        assert first == "" and bool(second) is not bool(ignore)
+        assert ignore or re.search(r"did not repeat itself: in call 1, messages\.\d.*It is", second), second
