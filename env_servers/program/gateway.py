@@ -24,7 +24,8 @@ from starlette.routing import Route
 from env_servers.connections import limited
 from env_servers.observation import Answer
 from env_servers.program.calls import Asking, Call
-from env_servers.program.requests import BadRequest, message_of, read_chat
+from env_servers.program.protocols import PROTOCOLS, chat
+from env_servers.program.requests import BadRequest
 from env_servers.protocol import text
 
 #: Largest body of a call.
@@ -65,7 +66,9 @@ class Gateway:
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
         routes = [
-            Route("/v1/chat/completions", self._known(self._chat), methods=["POST"]),
+            *(Route(path, self._known(self._asked), methods=["POST"]) for path in PROTOCOLS),
+            Route("/v1/responses", self._sockets, methods=["GET"]),
+            Route("/v1/messages/count_tokens", self._known(self._counted), methods=["POST"]),
             Route("/v1/models", self._known(self._models), methods=["GET"]),
             Route("/report", self._known(self._report), methods=["POST"]),
             Route("/", lambda _: Response(), methods=["GET", "HEAD"]),
@@ -83,28 +86,33 @@ class Gateway:
             scheme, _, key = request.headers.get("authorization", "").partition(" ")
             asking = self._asking.get(key if scheme.lower() == "bearer" else request.headers.get("x-api-key", ""))
             if asking is None:
-                return _error(401, "the key is none of a program that runs", "authentication_error")
+                return _refused(request, 401, "the key is none of a program that runs")
             try:
                 return await handler(asking, request)
             except BadRequest as error:
-                return _error(400, str(error))
+                return _refused(request, 400, str(error))
             except ClientDisconnect:
                 return Response()
 
         return handle
 
-    async def _chat(self, asking: Asking, http: HttpRequest) -> Response:
-        body = await _json(http)
-        call = asking.called(read_chat(body), http.headers.get("x-stainless-retry-count", "0") != "0")
+    async def _asked(self, asking: Asking, http: HttpRequest) -> Response:
+        body, wire = await _json(http), PROTOCOLS[http.url.path]
+        call = asking.called(wire.read(body), http.headers.get("x-stainless-retry-count", "0") != "0")
         if call is None:
-            return _error(410, "the episode has ended", "not_found_error")
+            return _refused(http, 410, "the episode has ended")
         answer, number = await _unless_gone(call, http)
-        written = _completion(answer, number, call.request.model)
+        written = wire.written(answer, number, call.request)
         if body.get("stream"):
-            options = body.get("stream_options")
-            usage = isinstance(options, dict) and bool(options.get("include_usage"))
-            return _Delivered(StreamingResponse(_chunks(written, usage), media_type="text/event-stream"), call)
+            return _Delivered(StreamingResponse(wire.events(written, body), media_type="text/event-stream"), call)
         return _Delivered(JSONResponse(written), call)
+
+    async def _counted(self, _: Asking, http: HttpRequest) -> Response:
+        """An estimate, since no tokenizer is here: the same for the same request."""
+        return JSONResponse({"input_tokens": 1 + len(json.dumps(await _json(http))) // 4})
+
+    async def _sockets(self, _: HttpRequest) -> Response:
+        return Response("Responses are served by POST.", 426, {"Upgrade": "HTTP/1.1"})
 
     async def _models(self, _: Asking, __: HttpRequest) -> Response:
         return JSONResponse(
@@ -116,7 +124,7 @@ class Gateway:
         return JSONResponse({})
 
     async def _unknown(self, http: HttpRequest, _: Exception) -> Response:
-        return _error(404, f"{http.method} {http.url.path} is not served", "not_found_error")
+        return _refused(http, 404, f"{http.method} {http.url.path} is not served")
 
 
 class _Delivered(Response):
@@ -160,49 +168,7 @@ async def _unless_gone(call: Call, http: HttpRequest) -> tuple[Answer, int]:
     return call.answered.result()
 
 
-def _error(status: int, message: str, kind: str = "invalid_request_error") -> Response:
-    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": None}}, status)
-
-
-def _completion(answer: Answer, number: int, model: str) -> dict[str, Any]:
-    calls = [
-        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
-        for call in message_of(answer, number).get("calls", ())
-    ]
-    message = {"role": "assistant", "content": answer.content or (None if calls else ""), "refusal": None}
-    prompt, turn = answer.usage
-    return {
-        "id": f"chatcmpl-{number:05}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [
-            {
-                "index": 0,
-                "message": {**message, **({"tool_calls": calls} if calls else {})},
-                "logprobs": None,
-                "finish_reason": "tool_calls" if calls and answer.finish == "stop" else answer.finish,
-            }
-        ],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": turn, "total_tokens": prompt + turn},
-    }
-
-
-def _chunks(written: dict[str, Any], usage: bool) -> Any:
-    """Yields a completion as the events of a stream."""
-    (choice,) = written["choices"]
-    message = choice["message"]
-    about = {key: written[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
-    calls = [{"index": n, **call} for n, call in enumerate(message.get("tool_calls", ()))]
-    deltas = [
-        {"role": "assistant", "content": message["content"] or ""},
-        *({"tool_calls": [call]} for call in calls),
-        {},
-    ]
-    for n, delta in enumerate(deltas):
-        finish = choice["finish_reason"] if n == len(deltas) - 1 else None
-        chunk = {**about, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
-        yield f"data: {json.dumps(chunk)}\n\n"
-    if usage:
-        yield f"data: {json.dumps({**about, 'choices': [], 'usage': written['usage']})}\n\n"
-    yield "data: [DONE]\n\n"
+def _refused(http: HttpRequest, status: int, message: str) -> Response:
+    """An error in the form of the protocol that was spoken."""
+    wire = next((wire for path, wire in PROTOCOLS.items() if http.url.path.startswith(path)), chat)
+    return JSONResponse(wire.refusal(status, message), status)

@@ -49,6 +49,7 @@ _ENVIRONMENT = {
     "AGENTR_SEED": "0",
     "OPENAI_BASE_URL": f"http://127.0.0.1:{PORT}/v1",
     "OPENAI_API_BASE": f"http://127.0.0.1:{PORT}/v1",
+    "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{PORT}",
     "AGENTR_REPORT": f"http://127.0.0.1:{PORT}/report",
     "AGENTR_TASK": f"{HOME}/task.json",
     # Traces would go, with their key, to a place that is not there, and be waited for.
@@ -128,7 +129,7 @@ class Program:
         self._printed, self._output = 0, bytearray()
         self._key = gateway.admit(self)
         self._out = -1
-        asked["environment"]["OPENAI_API_KEY"] = self._key
+        asked["environment"] |= {"OPENAI_API_KEY": self._key, "ANTHROPIC_API_KEY": self._key}
         output, output_end = os.pipe()
         status, status_end = os.pipe()
         try:

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from env_servers.observation import Answer
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-
 
 class BadRequest(ValueError):
     """A request that cannot be answered; says why."""
@@ -71,119 +69,6 @@ class Continues(NamedTuple):
     after: int
     answered: bool
     new: tuple[Mapping[str, Any], ...]
-
-
-def read_chat(body: Any) -> Request:
-    """Reads the body of a chat completion (OpenAI).
-
-    Raises:
-        BadRequest: It is none, or asks for what is not there.
-    """
-    if not isinstance(body, dict):
-        raise BadRequest("the body is no JSON object")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("messages is empty")
-    for name, value in (("n", 1), ("logprobs", False), ("functions", None), ("audio", None), ("modalities", ["text"])):
-        if body.get(name) not in (None, value, []):
-            raise BadRequest(f"{name}={body[name]!r} is not served")
-    stop, most = body.get("stop") or [], body.get("max_completion_tokens") or body.get("max_tokens")
-    stop = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stop, list) or not all(isinstance(text, str) for text in stop):
-        raise BadRequest("stop is no text, and no list of texts")
-    if most is not None and (type(most) is not int or most < 1):
-        raise BadRequest("max_tokens is no number of tokens")
-    tools = tuple(_tool(tool) for tool in _list(body, "tools"))
-    settings = {
-        "stop": stop,
-        "max_tokens": most,
-        "tool_choice": _choice(body.get("tool_choice"), [tool["name"] for tool in tools]),
-        "response_format": _form(body.get("response_format")),
-        "parallel_tool_calls": False if body.get("parallel_tool_calls") is False else None,
-    }
-    read = tuple(_message(message) for message in messages)
-    return Request(
-        str(body.get("model", "")),
-        read,
-        tools,
-        {key: value for key, value in settings.items() if value not in (None, [])},
-    )
-
-
-def _list(data: Mapping[str, Any], key: str) -> list[Any]:
-    found = data.get(key) or []
-    if not isinstance(found, list):
-        raise BadRequest(f"{key} is no list")
-    return found
-
-
-def _tool(tool: Any) -> dict[str, Any]:
-    about = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
-    if not isinstance(about, dict) or not isinstance(about.get("name"), str):
-        raise BadRequest(f"{str(tool)[:200]} is no function to call")
-    parameters = about.get("parameters") or {"type": "object", "properties": {}}
-    if not isinstance(parameters, dict):
-        raise BadRequest(f"the parameters of {about['name']} are no JSON schema")
-    return {"name": about["name"], "description": str(about.get("description") or ""), "parameters": parameters}
-
-
-def _choice(choice: Any, tools: Sequence[str]) -> Any:
-    """Which tools are to be called: ``none``, ``required``, the name of one, or None, which leaves that to the
-    model."""
-    if choice in (None, "auto"):
-        return None
-    if choice == "none":
-        return choice if tools else None
-    named = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
-    name = named.get("name") if isinstance(named, dict) else None
-    if choice != "required" and name is None:
-        raise BadRequest(f"tool_choice={str(choice)[:200]} is not served")
-    if not tools or name not in (None, *tools):
-        raise BadRequest(f"tool_choice demands {name or 'a call'}, and tools offers {', '.join(tools) or 'none'}")
-    return {"name": name} if name else choice
-
-
-def _form(form: Any) -> Any:
-    """The JSON schema of an answer; None for one in words."""
-    kind = form.get("type") if isinstance(form, dict) else form
-    if kind in (None, "text"):
-        return None
-    about = form.get("json_schema") if isinstance(form, dict) else None
-    schema = {"type": "object"} if kind == "json_object" else about.get("schema") if isinstance(about, dict) else None
-    if kind not in ("json_object", "json_schema") or not isinstance(schema, dict):
-        raise BadRequest(f"response_format={str(form)[:200]} is not served")
-    return schema
-
-
-def _message(message: Any) -> dict[str, Any]:
-    if not isinstance(message, dict) or message.get("role") not in _ROLES:
-        raise BadRequest(f"{str(message)[:200]} is no message of the roles {', '.join(_ROLES)}")
-    read: dict[str, Any] = {"role": message["role"], "content": _text(message.get("content"))}
-    if calls := _list(message, "tool_calls"):
-        read["calls"] = [_call(call) for call in calls]
-    if message["role"] == "tool":
-        read["call_id"] = str(message.get("tool_call_id", ""))
-    return read
-
-
-def _call(call: Any) -> dict[str, Any]:
-    about = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(about, dict):
-        raise BadRequest(f"{str(call)[:200]} is no call of a function")
-    arguments = about.get("arguments") or "{}"
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {"id": str(call.get("id", "")), "name": str(about.get("name", "")), "arguments": text}
-
-
-def _text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = content if isinstance(content, list) else [content]
-    for part in parts:
-        if not isinstance(part, dict) or part.get("type") not in ("text", "refusal"):
-            kind = part.get("type") if isinstance(part, dict) else part
-            raise BadRequest(f"a content of the type {str(kind)[:100]!r} is not served: text alone is")
-    return "\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
 # comparing ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from env_servers.observation import Answer
 from env_servers.program import Program
 from env_servers.sandbox import launch
 
@@ -76,3 +77,120 @@ def test_the_official_client_plays_and_is_begun_again(tmp_path: Path, code: str)
         observed, turns = env.step(state, action), turns + 1
     assert observed.done and observed.reward == 1, observed
     assert env._programs.starts == 2
+
+
+#: A conversation with a tool, by each protocol: the same is asked.
+SCHEMA = "dict(type='object', properties=dict(q=dict(type='string')))"
+CHAT = f"""
+import json, openai
+client = openai.OpenAI()
+tools = [dict(type='function', function=dict(name='find', description='Finds.', parameters={SCHEMA}))]
+messages = [dict(role='system', content='You find.'), dict(role='user', content='Go.')]
+for n in range(3):
+    more = dict(model='m', messages=messages, tools=tools, stop=['#'], max_tokens=100)
+    ASK
+    messages.append(said.model_dump(exclude_none=True))
+    calls = said.tool_calls or []
+    messages += [dict(role='tool', tool_call_id=call.id, content=call.function.arguments) for call in calls]
+    messages += [] if calls else [dict(role='user', content='On.')]
+json.dump(1.0, open('reward.json', 'w'))
+"""
+CHAT_PLAIN = CHAT.replace("ASK", "said = client.chat.completions.create(**more).choices[0].message")
+CHAT_STREAM = CHAT.replace(
+    "ASK",
+    "with client.chat.completions.stream(**more) as stream:\n"
+    "        said = stream.get_final_completion().choices[0].message\n"
+    "    for call in said.tool_calls or []: call.function.parsed_arguments = None",
+)
+MESSAGES = f"""
+import json, anthropic
+client = anthropic.Anthropic()
+tools = [dict(name='find', description='Finds.', input_schema={SCHEMA})]
+messages = [dict(role='user', content='Go.')]
+for n in range(3):
+    more = dict(model='m', system='You find.', messages=messages, tools=tools, stop_sequences=['#'], max_tokens=100)
+    ASK
+    assert said.usage.output_tokens == 3
+    messages.append(dict(role='assistant', content=[part.model_dump(exclude_none=True) for part in said.content]))
+    calls = [part for part in said.content if part.type == 'tool_use']
+    assert (said.stop_reason == 'tool_use') == bool(calls)
+    results = [dict(type='tool_result', tool_use_id=c.id, content=json.dumps(c.input, ensure_ascii=False)) for c in calls]
+    messages.append(dict(role='user', content=results or 'On.'))
+assert client.messages.count_tokens(model='m', messages=messages).input_tokens > 10
+json.dump(1.0, open('reward.json', 'w'))
+"""
+MESSAGES_PLAIN = MESSAGES.replace("ASK", "said = client.messages.create(**more)")
+MESSAGES_STREAM = MESSAGES.replace(
+    "ASK", "with client.messages.stream(**more) as stream: said = stream.get_final_message()"
+)
+RESPONSES = f"""
+import json, openai
+client = openai.OpenAI()
+tools = [dict(type='function', name='find', description='Finds.', parameters={SCHEMA}, strict=False)]
+items = [dict(role='user', content='Go.')]
+for n in range(3):
+    more = dict(model='m', instructions='You find.', input=items, tools=tools, max_output_tokens=100, store=False)
+    ASK
+    assert said.status == 'completed' and said.usage.output_tokens == 3
+    items += [item.model_dump(exclude_none=True) for item in said.output]
+    calls = [item for item in said.output if item.type == 'function_call']
+    items += [dict(type='function_call_output', call_id=call.call_id, output=call.arguments) for call in calls]
+    items += [] if calls else [dict(role='user', content='On.')]
+json.dump(1.0, open('reward.json', 'w'))
+"""
+RESPONSES_PLAIN = RESPONSES.replace("ASK", "said = client.responses.create(**more)")
+RESPONSES_STREAM = RESPONSES.replace(
+    "ASK",
+    "with client.responses.stream(**more) as stream:\n"
+    "        said = stream.get_final_response()\n"
+    "    for item in said.output:\n"
+    "        if item.type == 'function_call': item.parsed_arguments = None\n"
+    "        for part in getattr(item, 'content', []): part.parsed = None",
+)
+SPOKEN = {
+    "chat": CHAT_PLAIN,
+    "chat streamed": CHAT_STREAM,
+    "messages": MESSAGES_PLAIN,
+    "messages streamed": MESSAGES_STREAM,
+    "responses": RESPONSES_PLAIN,
+    "responses streamed": RESPONSES_STREAM,
+}
+
+
+@pytest.mark.parametrize("protocol", SPOKEN)
+def test_each_protocol_asks_the_same(tmp_path: Path, protocol: str) -> None:
+    (tmp_path / "agent.py").write_text(SPOKEN[protocol])
+    (tmp_path / "tasks.jsonl").write_text('{"id": "one"}')
+    env = Program([sys.executable, str(tmp_path / "agent.py")], {"train": str(tmp_path / "tasks.jsonl")}, live=1)
+    calls = ({"name": "find", "arguments": '{"q":  "é"}'}, {"name": "find", "arguments": "{}"})
+    answers = [
+        Answer(" So. ", calls, "stop", (5, 3)),
+        Answer("One.", (), "stop", (5, 3)),
+        Answer("", calls[:1], "stop", (5, 3)),
+    ]
+    state, observed = env.reset("one")
+    asked = [observed.asked]
+    for answer in answers:
+        copy = env.fork(state)
+        env.step(state, "another")  # with room for one, what follows is begun again
+        state = copy
+        observed = env.step(state, answer.text)
+        asked.append(observed.asked)
+    assert observed.done and observed.reward == 1, observed
+    heard = [[(m["role"], m["content"], m.get("call_id", "")) for m in call.messages or ()] for call in asked if call]
+    arguments = ['{"q": "é"}' if protocol.startswith("messages") else '{"q":  "é"}', "{}"]
+    assert heard == [
+        [("system", "You find.", ""), ("user", "Go.", "")],
+        [("tool", arguments[0], "call_00001_000"), ("tool", arguments[1], "call_00001_001")],
+        [("user", "On.", "")],
+        [],
+    ]
+    assert [(call.after, call.answered) for call in asked if call] == [(0, False), (1, True), (2, True), (0, False)]
+    about = {
+        "name": "find",
+        "description": "Finds.",
+        "parameters": {"type": "object", "properties": {"q": {"type": "string"}}},
+    }
+    settings = {"max_tokens": 100, **({} if protocol.startswith("responses") else {"stop": ["#"]})}
+    for call in asked[:-1]:
+        assert call is not None and [json.loads(tool) for tool in call.tools] == [about] and call.settings == settings

@@ -19,7 +19,8 @@ from agentr.search.stored import from_json, read_child, stored_child, to_json
 from agentr.tasks.tool_calls import Call
 from agentr.types import Asked, Completion, FinishReason, Message, Outcome, Task, messages_of
 from env_servers.observation import Answer
-from env_servers.program.requests import BadRequest, Request, continues, difference, ignoring, read_chat
+from env_servers.program.protocols import chat
+from env_servers.program.requests import BadRequest, Request, continues, difference, ignoring
 from tests.policy.test_tools import QWEN_TOOLS, byte_level
 
 CODEC = ChatCodec(byte_level(QWEN_TOOLS, shipped("hermes")))
@@ -232,7 +233,7 @@ def test_what_narrows_an_answer_is_read(body: dict[str, Any], settings: dict[str
         ({"tools": OFFERED, "tool_choice": {"type": "allowed_tools"}}, "tool_choice=.*allowed_tools.* is not served"),
         ({"tools": OFFERED, "tool_choice": 3}, "tool_choice=3 is not served"),
         ({"tools": [{"type": "web_search"}]}, "is no function to call"),
-        ({"response_format": {"type": "grammar"}}, "response_format=.*grammar.* is not served"),
+        ({"response_format": {"type": "grammar"}}, "the form .*grammar.* is not served"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, "is not served"),
         ({"response_format": "json"}, "is not served"),
     ],
@@ -262,7 +263,7 @@ def test_what_a_program_does_itself_is_not_configured(prompt: PromptConfig, turn
 
 
 def request(*messages: Mapping[str, Any], **more: Any) -> Request:
-    return read_chat({"model": "m", "messages": [*messages], **more})
+    return chat.read({"model": "m", "messages": [*messages], **more})
 
 
 def said(calls: Sequence[Mapping[str, Any]], content: str | None = None) -> dict[str, Any]:
@@ -355,6 +356,6 @@ def test_an_answer_is_read_back_from_its_action(content: str, arguments: str, to
 def test_a_body_is_read_or_refused(body: Any) -> None:
     for tried in (body, {"messages": body}, {"messages": [body]}, {"messages": [{**user("a"), "tool_calls": body}]}):
         try:
-            read_chat(tried)
+            chat.read(tried)
         except BadRequest:
             continue
