@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentr.collect.asked import answered, check_settings, codec_of, following, form_of, heard
+from agentr.collect.asked import answered, check_settings, codec_of, following, heard, narrowed, refusals
 from agentr.collect.meter import Meter
 from agentr.collect.sessions import Sessions
 from agentr.config.model import ModelConfig
@@ -325,28 +325,13 @@ class Agent:
         prefix: str = "",
         reuse_prefix: bool = True,
     ) -> Expanded:
-        call = tree.nodes[asked.node].asked
-        own, codec = self.sampling, self._codec(call)
-        begun = codec.begin(prefix) if prefix else ()
-        warmth = own.temperature if asked.temperature is None else asked.temperature
-        most = min(own.max_tokens, prompt.room - len(begun)) if prefix else own.max_tokens
-        narrowed = {} if call is None else call.settings
-        most, stop = min(most, narrowed.get("max_tokens", most)), (*self.format.stop, *narrowed.get("stop", ()))
-        form = "" if call is None or prefix else form_of(call, codec)  # what is begun already follows none
-        request = GenerateRequest(
-            (*prompt.token_ids, *begun),
-            asked.n,
-            Sampling(warmth, most, own.top_p, asked.seed, stop, codec.stop_ids, form),
-            affinity=tree.task.key,
-            messages=(*prompt.messages, Message("assistant", prefix)) if prefix else prompt.messages,
-            reuse_prefix=reuse_prefix,
-            tools=codec.offers is not None,
-        )
+        codec = self._codec(tree.nodes[asked.node].asked)
+        request = _request(self, codec, tree, asked, prompt, prefix, reuse_prefix)
         try:
             completions, cost, seconds = await self._sampler(codec).draw(request, prefix)
         except PromptRefused as refused:
             return _refused(tree.nodes[asked.node], session, asked.n, refused)
-        if form:  # an engine reports them under the grammar, and a trainer cannot compute them so
+        if request.sampling.form:  # an engine reports them under the grammar, and a trainer cannot compute them so
             completions = [replace(completion, logprobs=()) for completion in completions]
         return await self._execute(tree, asked.node, session, prompt, completions, cost, seconds)
 
@@ -371,11 +356,8 @@ class Agent:
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
         env_s = round(time.monotonic() - started, 4)
         self.meter.turns(tree, node, cost, policy_s, env_s)
-        asked = [after.last.asked for after in executed.values()]
-        lost = [call.refused for call in asked if call is not None and call.refused]
-        if lost:
-            log.warning("a turn after turn %d of %s is left out: %s (env.options.ignore)", node, tree.task.id, lost[0])
-        events = Counter(unparsed=sum(p.action is None for p in parsed), not_repeated=len(lost))
+        lost = refusals(tree, node, [after.last for after in executed.values()])
+        events = Counter(unparsed=sum(p.action is None for p in parsed), not_repeated=lost)
         turns = Expanded([], [], cost + Cost(env_steps=len(actions)), +events, policy_s, env_s)
         for completion, turn, action in zip(completions, parsed, sent, strict=True):
             after = session if action is None else executed[action]
@@ -406,6 +388,31 @@ class Agent:
     def _has_room(self, tokens: int) -> bool:
         """Whether a turn has room after so many tokens."""
         return tokens + self.sampling.max_tokens <= self.max_model_len
+
+
+def _request(
+    agent: Agent, codec: ChatCodec, tree: Tree, asked: Expansion, prompt: Prompt, prefix: str, reuse_prefix: bool
+) -> GenerateRequest:
+    own, begun = agent.sampling, codec.begin(prefix) if prefix else ()
+    sampling = Sampling(
+        own.temperature if asked.temperature is None else asked.temperature,
+        min(own.max_tokens, prompt.room - len(begun)) if prefix else own.max_tokens,
+        own.top_p,
+        asked.seed,
+        agent.format.stop,
+        codec.stop_ids,
+    )
+    if (call := tree.nodes[asked.node].asked) is not None:
+        sampling = narrowed(sampling, call, codec, begun=bool(prefix))
+    return GenerateRequest(
+        (*prompt.token_ids, *begun),
+        asked.n,
+        sampling,
+        affinity=tree.task.key,
+        messages=(*prompt.messages, Message("assistant", prefix)) if prefix else prompt.messages,
+        reuse_prefix=reuse_prefix,
+        tools=codec.offers is not None,
+    )
 
 
 def _child(

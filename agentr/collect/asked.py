@@ -5,7 +5,8 @@ encoded. Which conversation that is, the environment says (`env_servers.program.
 """
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,10 @@ from agentr.errors import ConfigError
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Tree
 from agentr.tasks.tool_calls import Call
-from agentr.types import REASONED, Asked, Completion, messages_of
+from agentr.types import REASONED, Asked, Completion, Observation, Sampling, messages_of
 from env_servers.observation import Answer
+
+log = logging.getLogger(__name__)
 
 
 def codec_of(codec: ChatCodec, asked: Asked | None, dialect: Dialect) -> ChatCodec:
@@ -84,6 +87,26 @@ def form_of(asked: Asked, codec: ChatCodec) -> str:
         thought = {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": REASONED}
         form = {"type": "sequence", "elements": [thought, {"type": "regex", "pattern": r"\s*"}, form]}
     return json.dumps({"type": "structural_tag", "format": form})
+
+
+def narrowed(sampling: Sampling, asked: Asked, codec: ChatCodec, *, begun: bool) -> Sampling:
+    """Returns how a turn is drawn, with what the program's call narrows.
+
+    Args:
+        codec: Of the call.
+        begun: Whether the turn is begun already, in a way that follows no grammar.
+    """
+    most, stop = asked.settings.get("max_tokens", sampling.max_tokens), asked.settings.get("stop", ())
+    form = "" if begun else form_of(asked, codec)
+    return replace(sampling, max_tokens=min(sampling.max_tokens, most), stop=(*sampling.stop, *stop), form=form)
+
+
+def refusals(tree: Tree, node: int, seen: Sequence[Observation]) -> int:
+    """Counts the turns after a node to which a program could not be brought, and logs why."""
+    lost = [observed.asked.refused for observed in seen if observed.asked is not None and observed.asked.refused]
+    if lost:
+        log.warning("a turn after turn %d of %s is left out: %s (env.options.ignore)", node, tree.task.id, lost[0])
+    return len(lost)
 
 
 def check_settings(prompt: PromptConfig, turns: TurnsConfig) -> None:

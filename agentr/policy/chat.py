@@ -23,7 +23,7 @@ from agentr.errors import ModelError
 from agentr.policy.plain_text import Piece, PlainText, pieces_of
 from agentr.policy.template import REASONS, Template
 from agentr.policy.tools import ToolFrames, dialect_of
-from agentr.tasks.tool_calls import Calls, ToolCalls
+from agentr.tasks.tool_calls import ToolCalls, ToolOffer
 from agentr.types import REASONED, Answerer, Message
 from env_servers.protocol import Tool
 
@@ -140,7 +140,7 @@ class ChatCodec:
         tokenizer: PreTrainedTokenizerBase,
         end_of_turn: str = "",
         replaced: str = "",
-        offers: Calls | None = None,
+        offers: ToolOffer | None = None,
     ) -> None:
         self.tokenizer: Any = tokenizer
         self.offers = offers
@@ -149,12 +149,7 @@ class ChatCodec:
         self._shows_tools = offers is not None and bool(offers.schemas)
         self._end_of_turn = end_of_turn
         self.replaced = replaced
-        self.name = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
-        if not getattr(tokenizer, "chat_template", None):
-            raise ModelError(
-                f"{self.name} has no chat template.",
-                hint="Use an instruction-tuned model, or set model.chat_template.",
-            )
+        self.name = _checked_name(tokenizer)
         self._plain = PlainText(tokenizer, str(tokenizer.chat_template))
         self._template = Template(tokenizer, self.name, self._plain, end_of_turn)
         self.end_id: int = self._plain.raw(self._template.ending.token)[0]
@@ -177,7 +172,7 @@ class ChatCodec:
         """
         if turns.format is TurnFormat.environment:
             return self
-        return self._offers(ToolCalls(tools, dialect_of(self._template, self.name, turns.dialect)))
+        return self._opened_by(ToolCalls(tools, dialect_of(self._template, self.name, turns.dialect)))
 
     def with_tools(self, tools: Sequence[str], dialect: Dialect = Dialect.auto) -> ChatCodec:
         """Returns the codec for conversations in which a program offers tools, or in which there are calls.
@@ -193,10 +188,10 @@ class ChatCodec:
 
     def _calling(self, tools: tuple[str, ...], dialect: Dialect) -> ChatCodec:
         schemas = [{"type": "function", "function": json.loads(tool)} for tool in tools]
-        return self._offers(Calls(schemas, dialect_of(self._template, self.name, dialect)))
+        return self._opened_by(ToolOffer(schemas, dialect_of(self._template, self.name, dialect)))
 
-    def _offers(self, calls: Calls) -> ChatCodec:
-        codec = ChatCodec(self.tokenizer, self._end_of_turn, self.replaced, calls)
+    def _opened_by(self, offers: ToolOffer) -> ChatCodec:
+        codec = ChatCodec(self.tokenizer, self._end_of_turn, self.replaced, offers)
         codec.plain = self
         return codec
 
@@ -212,19 +207,12 @@ class ChatCodec:
         return [*self._plain.after("", *pieces_of(frame, [m.content for m in first])), *self._turns(others)]
 
     def begin(self, text: str, begun: str = "") -> list[int]:
-        """Encodes the beginning of an assistant turn that was not generated, without an end.
-
-        Args:
-            begun: What of the turn is encoded already, and stands before ``text``.
-        """
+        """Encodes the beginning of an assistant turn that was not generated, without an end; ``begun`` is what of the
+        turn is encoded already, and stands before ``text``."""
         return self._said(text, begun)
 
     def turn(self, text: str, begun: str = "") -> list[int]:
-        """Encodes an assistant turn that was not generated (a demonstration), with the end-of-turn token.
-
-        Args:
-            begun: As in `begin`.
-        """
+        """Encodes an assistant turn that was not generated (a demonstration), as `begin` does, with its end."""
         return self._said(text, begun, Piece(self._template.ending.before + self._template.ending.token))
 
     def bridge(self, observation: str, *, closed: bool = True, role: Answerer = "user") -> list[int]:
@@ -321,6 +309,16 @@ class ChatCodec:
             for m, r in zip(messages, roles, strict=True)
         ]
         return self._plain.after(self._template.ending.token, *pieces_of(self._template.after_turn(roles), said))
+
+
+def _checked_name(tokenizer: Any) -> str:
+    """What a tokenizer that has a chat template is called."""
+    name = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
+    if not getattr(tokenizer, "chat_template", None):
+        raise ModelError(
+            f"{name} has no chat template.", hint="Use an instruction-tuned model, or set model.chat_template."
+        )
+    return name
 
 
 def _check_tokens(codec: ChatCodec, template: Template, plain: PlainText) -> None:

@@ -8,7 +8,7 @@ from agentr.config.turns import Dialect
 from agentr.errors import ModelError
 from agentr.policy.plain_text import PlainText
 from agentr.policy.template import ABOUT, CALL_ID, Template
-from agentr.tasks.tool_calls import DIALECTS, Call, Calls, ToolDialect
+from agentr.tasks.tool_calls import DIALECTS, Call, ToolDialect, ToolOffer
 from agentr.tasks.tools import ACT
 
 _OTHERS = (
@@ -57,7 +57,7 @@ class ToolFrames:
         ModelError: The template has no place for tools.
     """
 
-    def __init__(self, template: Template, plain: PlainText, name: str, calls: Calls) -> None:
+    def __init__(self, template: Template, plain: PlainText, name: str, calls: ToolOffer) -> None:
         template.renderer.tools = [*calls.schemas]
         (bare, _), (before, opening) = template.frame(("user",)), template.frame(("user",), bool(calls.schemas))
         shown = not calls.schemas or (before != bare and all(name in before for name in calls.names))

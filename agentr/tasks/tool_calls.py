@@ -122,7 +122,7 @@ class Found(NamedTuple):
     problem: str = ""
 
 
-class Calls:
+class ToolOffer:
     """The tools that a prompt offers, and how the model calls them.
 
     Args:
@@ -199,7 +199,7 @@ class Calls:
         return (after, after + len(closes)) if here else None
 
 
-class ToolCalls(Calls, ActionFormat):
+class ToolCalls(ToolOffer, ActionFormat):
     """An action format: a thought, then one call of a tool.
 
     Args:

@@ -114,7 +114,8 @@ for n in range(3):
     messages.append(dict(role='assistant', content=[part.model_dump(exclude_none=True) for part in said.content]))
     calls = [part for part in said.content if part.type == 'tool_use']
     assert (said.stop_reason == 'tool_use') == bool(calls)
-    results = [dict(type='tool_result', tool_use_id=c.id, content=json.dumps(c.input, ensure_ascii=False)) for c in calls]
+    said_of = lambda call: json.dumps(call.input, ensure_ascii=False)
+    results = [dict(type='tool_result', tool_use_id=call.id, content=said_of(call)) for call in calls]
     messages.append(dict(role='user', content=results or 'On.'))
 assert client.messages.count_tokens(model='m', messages=messages).input_tokens > 10
 json.dump(1.0, open('reward.json', 'w'))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from agentr.tasks.formats import Parsed, Unwritable
-from agentr.tasks.tool_calls import DIALECTS, HERMES, LLAMA, MISTRAL, Call, Calls, ToolCalls, ToolDialect
+from agentr.tasks.tool_calls import DIALECTS, HERMES, LLAMA, MISTRAL, Call, ToolCalls, ToolDialect, ToolOffer
 from agentr.tasks.tools import ACT, instruction_of, tools_of
 from env_servers.base import read_spec
 from env_servers.mathtool import MathTool
@@ -117,7 +117,7 @@ made = st.builds(Call, st.sampled_from(["python", "find-it"]), st.dictionaries(t
 @settings(deadline=None, max_examples=50)
 @given(content=texts, calls=st.lists(made, max_size=3))
 def test_several_calls_of_any_arguments_are_read_back(dialect: ToolDialect, content: str, calls: list[Call]) -> None:
-    offers, content = Calls([], dialect), ToolCalls([ACT], dialect).unmarked(content)
+    offers, content = ToolOffer([], dialect), ToolCalls([ACT], dialect).unmarked(content)
     turn = offers.written(content, calls)
     said, read = offers.read(turn)
     assert said.strip() == content and [(c.name, json.loads(str(c.arguments))) for c in read] == calls
@@ -130,7 +130,7 @@ def test_several_calls_of_any_arguments_are_read_back(dialect: ToolDialect, cont
 @settings(deadline=None, max_examples=50)
 @given(text=texts, calls=st.lists(made, max_size=2))
 def test_a_turn_that_cannot_be_read_is_text(dialect: ToolDialect, text: str, calls: list[Call]) -> None:
-    offers = Calls([], dialect)
+    offers = ToolOffer([], dialect)
     said, read = offers.read(turn := offers.written(text, calls) + text)
     assert read or said == turn
 
@@ -149,7 +149,7 @@ def test_a_turn_that_cannot_be_read_is_text(dialect: ToolDialect, text: str, cal
     ],
 )
 def test_one_bad_call_makes_the_whole_turn_a_text(text: str) -> None:
-    assert Calls([], HERMES).read(text) == (text, [])
+    assert ToolOffer([], HERMES).read(text) == (text, [])
 
 
 def call(name: str = "python", **arguments: object) -> str:
