@@ -15,6 +15,7 @@ from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.meter import Meter
+from agentr.collect.replays import replays
 from agentr.collect.units import StageProgress, as_dict
 from agentr.config.policy import PolicyBackend
 from agentr.config.schema import TaskSelection
@@ -91,6 +92,12 @@ class Coordinator:
             assert_trainable(tasks, spec, await self.env.held_out())
             assert_disjoint(tasks, await self.env.tasks(self.settings.held_out), spec)
         return tasks
+
+    async def replays(self) -> str:
+        """Whether a program that is the environment repeats itself (`agentr.collect.replays`)."""
+        splits = (await self.env.spec()).splits
+        split = next((name for name, found in splits.items() if found.train), next(iter(splits)))
+        return await replays(self.env, (await self.env.tasks(TaskSelection(split=split, limit=1)))[0])
 
     async def run(self, job: TreeJob, policy: Path | None, engines: Sequence[Any]) -> dict[str, Any]:
         """Runs a job, or a part of one, to its end and returns its progress.

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from env_servers.protocol import EnvironmentSpec
 
 #: Longest list of what is waited for, in characters.
 _LONGEST = 160
+#: The environment that is a program of the user's.
+PROGRAM = "program"
 
 
 class Collecting:
@@ -46,6 +48,7 @@ class Collecting:
         self._watchdog = watchdog
         self._coordinators: Coordinators | None = None
         self._spec: EnvironmentSpec | None = None
+        self._played = False
 
     def take_over(self, served: Served) -> None:
         """Serves another run. Servers that it would start the same run on; coordinators start anew."""
@@ -175,6 +178,10 @@ class Collecting:
                     f"        {self._spec.name} cannot copy a state: every branch is a reset and a replay, which is "
                     "checked"
                 )
+            if plan.config.env.name == PROGRAM and not self._played:
+                with reporter.task("a task twice"), suppress(CoordinatorDied):  # the next one is asked
+                    reporter.message(f"        {self._coordinators.replays()}")
+                    self._played = True
         return self._coordinators
 
     def _stop_servers(self) -> None:

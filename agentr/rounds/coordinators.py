@@ -121,6 +121,15 @@ class Coordinators:
             self._count_death("the list of tasks", error)
             raise
 
+    def replays(self) -> str:
+        """Whether a program that is the environment repeats itself, from one that is up.
+
+        Raises:
+            CoordinatorDied: It did.
+        """
+        number = min(self._actors)
+        return self._result(number, self._actors[number].replays.remote(), START_TIMEOUT_S)
+
     def kill(self) -> None:
         for actor in self._actors.values():
             self._ray.kill(actor)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
+from agentr.collect.replays import replays
 from agentr.collect.units import Limits, StageProgress
 from agentr.config.policy import SamplingConfig
 from agentr.config.schema import EnvConfig, TaskSelection
@@ -96,3 +98,42 @@ def test_a_program_that_reports_grows_the_same_trees(
     assert len(native) == len(through) == 2 and sum(len(tree.nodes) for tree in native) > 8
     for one, other in zip(native, through, strict=True):
         assert plain(one) == plain(other)
+
+
+@pytest.mark.parametrize(
+    "prompt, ignore, said",
+    [
+        ("Go.", [], "and 2 of 2 calls were the same"),
+        ("It is {time.time_ns()}.", [], r"in call 1, messages\.0\.content: 'It is \d+\.', was 'It is \d+\.'\. Pin"),
+        ("It is {time.time_ns()}.", ["messages /It is .*/"], "and 2 of 2 calls were the same"),
+        ("{sorted('abcdefgh', key=lambda _: random.random())}", [], "in call 1, messages.0.content"),
+    ],
+    ids=["pinned", "a clock", "a clock that is ignored", "a random order"],
+)
+def test_a_task_is_played_twice_before_a_run(tmp_path: Path, prompt: str, ignore: list[str], said: str) -> None:
+    (tmp_path / "agent.py").write_text(
+        "import json, os, random, time, urllib.request\n"
+        f"messages = [dict(role='user', content=f{prompt!r})]\n"
+        "for _ in range(2):\n"
+        "    body = json.dumps(dict(model='m', messages=messages)).encode()\n"
+        "    headers = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
+        "    request = urllib.request.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions', body, headers)\n"
+        "    answer = json.load(urllib.request.urlopen(request))['choices'][0]['message']['content']\n"
+        "    messages += [dict(role='assistant', content=answer), dict(role='user', content='On.')]\n"
+        "json.dump(1.0, open('reward.json', 'w'))\n"
+    )
+    options = {"command": [sys.executable, str(tmp_path / "agent.py")], "ignore": ignore}
+    options |= {"tasks": {"train": str(tasks_file(tmp_path, ["one"]))}}
+    server = EnvServer(EnvConfig(name="program", options=options), "secret", str(tmp_path / "server.log"))
+
+    async def main() -> str:
+        env = EnvClient([server.url()], "secret", timeout_s=120, retries=0)
+        try:
+            return await replays(env, (await env.tasks(TaskSelection(split="train")))[0])
+        finally:
+            await env.aclose()
+
+    try:
+        assert re.search(said, asyncio.run(main()))
+    finally:
+        server.stop()
