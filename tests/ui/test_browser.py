@@ -197,7 +197,7 @@ def test_what_a_program_was_given_and_asked(shown: Shown, runs: Path) -> None:
     expect(last).to_contain_text(REFUSED[1:])
     expect(last.locator(".chip").filter(has_text="refused")).to_have_text(["⊘ refused"])
     assert "mean" not in last.inner_text(), "what would have come of it is not known"
-    texts = page.locator(".graph .node text").all_inner_texts()
+    texts = page.locator(".graph .node text").all_text_contents()
     assert sum(text.startswith("⊘ ") for text in texts) == 1 and "↳ title" in texts
     assert "parameters" not in page.inner_text("main"), "schemas are shown on demand"
     page.locator("summary", has_text="The task as the policy").click()
@@ -307,6 +307,8 @@ def test_texts_of_models_and_worlds_are_shown_and_never_run(shown: Shown, runs: 
         for _ in range(3):  # tools, then their schemas
             page.evaluate("document.querySelectorAll('.panel details').forEach((one) => { one.open = true; })")
             page.wait_for_timeout(100)
+        if PROGRAM in place:
+            assert page.locator(".program pre .unseen").count() > 0 and page.locator(".program li .unseen").count() > 0
         assert page.locator("img").count() == 0 and page.title() != "taken", place
         assert "\u202e" not in page.inner_text("body") and "\0" not in page.inner_text("body"), place
     shown.errors.clear()  # the browser reports the answer 404 of the last page as an error
