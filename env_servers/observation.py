@@ -63,6 +63,16 @@ class Asked:
     refused: str = ""
 
 
+def call_id(number: int, n: int) -> str:
+    """Returns the id of a call of a turn; as texts, ids are in the order of the calls.
+
+    Args:
+        number: Of the answer in its session, from 1 on.
+        n: Of the call in it, from 0 on.
+    """
+    return f"call_{number:05}_{n:03}"
+
+
 @dataclass(frozen=True)
 class Answer:
     """A turn of the agent, as the program is given it.

@@ -35,7 +35,7 @@ def codec_of(codec: ChatCodec, asked: Asked | None, dialect: Dialect) -> ChatCod
 
 def heard(asked: Asked, codec: ChatCodec) -> Asked:
     """Returns a call as the tree keeps it: its messages are texts, in which calls of tools stand as the model writes
-    them.
+    them; what answers a call has its id.
 
     Args:
         codec: Of the call (`codec_of`).
@@ -51,7 +51,8 @@ def _text(message: Mapping[str, Any], codec: ChatCodec) -> dict[str, str]:
     if calls := message.get("calls"):
         assert codec.offers is not None, "the codec is the call's"
         content = codec.offers.written(content, [Call(call["name"], _object(call["arguments"])) for call in calls])
-    return {"role": message["role"], "content": content}
+    answers = {"call_id": message["call_id"]} if message.get("call_id") else {}
+    return {"role": message["role"], "content": content, **answers}
 
 
 def _object(arguments: str) -> Mapping[str, Any] | str:

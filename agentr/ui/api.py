@@ -248,6 +248,26 @@ RowUse = TypedDict(
 )
 TreeTask = TypedDict("TreeTask", {"id": str, "env": str, "split": str, "labels": dict[str, Any]})
 MessageView = TypedDict("MessageView", {"role": str, "content": str, "cut": int})
+NamedText = TypedDict("NamedText", {"name": str, "content": str, "cut": int})
+#: ``answers``: a turn, and which of its calls, from 1 on; None for what answers none, or none that is known.
+AskedMessage = TypedDict("AskedMessage", {"role": str, "content": str, "cut": int, "answers": tuple[int, int] | None})
+
+#: A turn to a program that plays the agent's part: what it was given for it, and what it asks then.
+ProgramView = TypedDict(
+    "ProgramView",
+    {
+        # the text, without a name, where it is another one than the turn's; then calls with their arguments
+        "given": list[NamedText],
+        "messages": list[AskedMessage],  # new ones of its next call; of the first call they are the tree's
+        "asks": bool,  # whether there is a next call
+        "after": int,  # the turn whose conversation the call goes on from; 0 for one that begins
+        "answered": bool,  # whether that turn is in it
+        "tools": list[int],  # places in the tree's
+        "settings": list[NamedText],  # what narrows the answer
+        "refused": str,  # why what came of the turn is not known
+        "cut": int,  # characters left out of all these; ``whole=1`` brings them
+    },
+)
 TreePlace = TypedDict("TreePlace", {"stage": str, "key": str, "title": str})
 Command = TypedDict("Command", {"title": str, "command": str})
 PolicyChoice = TypedDict("PolicyChoice", {"name": str, "title": str})
@@ -266,6 +286,10 @@ TreeView = TypedDict(
         "outcomes": list[str],
         "verdicts": list[str],
         "nodes": Nodes,
+        "program": ProgramView | None,  # its first call, where a program plays the agent's part
+        "tools": list[NamedText],  # that it offers anywhere in the tree, as JSON
+        # turns after which it goes on from another conversation: of the second turn, or 0 for one that begins
+        "partings": list[tuple[int, int]],
         "searched": bool,  # whether returns were backed up, so that ``visits`` and ``value`` carry information
         "exploration": float | None,  # the constant of the UCT score; None where the strategy has none
         "revisions": list[Revision],
@@ -301,6 +325,7 @@ TurnView = TypedDict(
         "verdict": VerdictView | None,
         "uct": float | None,  # as the search would see it now; None where it has none
         "seconds": TurnSeconds | None,
+        "program": ProgramView | None,  # None where no program plays the agent's part
     },
 )
 Turns = TypedDict("Turns", {"turns": list[TurnView], "problem": str})

@@ -15,6 +15,7 @@ from agentr.observe.heldout import tasks
 from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.ui.texts import LONGEST, Texts, as_json
+from agentr.ui.views.program import fit, shortened_view
 from agentr.ui.views.rows import row_view
 from agentr.ui.views.run import run_page
 from agentr.ui.views.tree import tree_view, turns_view
@@ -105,6 +106,8 @@ class HeldTree:
         self.where = {"run": RUN, "stage": stage, "key": key}
         self.view = tree_view(run, stage, key)
         turns = range(len(self.view["nodes"]["parent"]))
+        if not tokens:  # of many trees that offer the same tools
+            self.view["tools"] = fit(self.view["tools"], 0)
         found = turns_view(run, stage, key, turns, limit=0, texts=None if tokens else Texts(None))
         self.turns, self._problem = found["turns"], found["problem"]
 
@@ -142,7 +145,7 @@ class HeldTree:
             fits = more <= room
             room -= more if fits else 0
             left += not fits
-            cut += bare["turns"][0]["cut"] + bare["turns"][0]["observationCut"] > turn["cut"] + turn["observationCut"]
+            cut += _cut(bare["turns"][0]) > _cut(turn)
             answers[address("turns", **self.where, nodes=turn["id"])] = whole if fits else bare
         if cut:
             self._leave_out(f"the ends of the texts of {cut} of {len(self.turns) - 1} turns")
@@ -154,6 +157,8 @@ class HeldTree:
         cut = {}
         for name, beyond in (("text", "cut"), ("observation", "observationCut")):
             cut |= {name: turn[name][:longest], beyond: turn[beyond] + max(0, len(turn[name]) - longest)}
+        if turn["program"] is not None:
+            cut["program"] = shortened_view(turn["program"], longest)
         return {"turns": [{**turn, **cut, "action": turn["action"][:longest]}], "problem": self._problem}
 
     def _leave_out(self, what: str) -> None:
@@ -167,6 +172,10 @@ def left_out(what: str) -> PageProblem:
 
 def _without_tokens(turn: dict[str, Any]) -> dict[str, Any]:
     return {**turn, "tokens": None, "logprobs": []}
+
+
+def _cut(turn: dict[str, Any]) -> int:
+    return turn["cut"] + turn["observationCut"] + (turn["program"] or {"cut": 0})["cut"]
 
 
 def _learnt(run: Run, dataset: str, index: int) -> dict[str, Any]:

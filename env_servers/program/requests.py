@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from env_servers.observation import Answer
+from env_servers.observation import Answer, call_id
 
 
 class BadRequest(ValueError):
@@ -53,7 +53,7 @@ def message_of(answer: Answer, number: int) -> dict[str, Any]:
     Args:
         number: Of the answer in its session, from 1 on.
     """
-    calls = [{"id": f"call_{number:05}_{n:03}", **call} for n, call in enumerate(answer.calls)]
+    calls = [{"id": call_id(number, n), **call} for n, call in enumerate(answer.calls)]
     return {"role": "assistant", "content": answer.content, **({"calls": calls} if calls else {})}
 
 

@@ -23,13 +23,17 @@ from starlette.testclient import TestClient
 from agentr.config.identity import Identity
 from agentr.methods import load
 from agentr.observe.comparison import write_plan
+from agentr.search import Tree
 from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TreeSummary
+from agentr.types import Asked, Outcome, Task, messages_of
 from agentr.ui.library import Library
 from agentr.ui.server import app
+from env_servers.observation import Answer, call_id
 from tests.runs import small
 from tests.support import tiny_model
+from tests.trees import add, codec, spoken
 
 ORIGIN = "http://127.0.0.1:8300"
 
@@ -97,6 +101,45 @@ def compared(runs: Path) -> Path:
                 shutil.copytree(run / "rounds/00/eval", run / "rounds/01/eval")
     write_plan(folder, [(method, seed) for method in ("base", "other") for seed in (0, 1)])
     return folder
+
+
+REFUSED = "the program did not repeat itself: in call 3, messages.4.content: 'Done in 0.31 s', was 'Done in 0.29 s'"
+
+
+def asked_by_program(mark: str = "", schema: str = "") -> Tree:
+    """A program with tools: two calls in one turn, an answer that is dropped, a conversation beside, a return from it,
+    and a branch that was left out.
+
+    Args:
+        mark: What all texts of the program end with.
+        schema: What the schemas of its tools end with.
+    """
+    tools = tuple(json.dumps({"name": f"{n}{mark}", "parameters": {"about": schema}}) for n in ("find", "now"))
+
+    def user(text: str) -> dict[str, Any]:
+        return {"role": "user", "content": f"{text}{mark}"}
+
+    opening = Asked((user("Go."),), tools=tools, settings={"tool_choice": f"required{mark}", "stop": ["x", mark]})
+    messages = tuple(messages_of(opening.messages or ()))
+    task = Task("program", "asks", "train")
+    tree = Tree.start(task, messages, tuple(codec().prompt(messages)), 0, asked=opening)
+
+    def turn(node: int, text: str, asked: Asked, outcome: Outcome | None = None, *calls: str) -> int:
+        made = tuple({"name": f"find{mark}", "arguments": arguments} for arguments in calls)
+        said = [m["content"] for m in asked.messages or () if m["role"] != "assistant"]
+        about = {"asked": asked, "sent": Answer(text, made, "stop", (3, 4)).text, "observation": "\n".join(said)}
+        written = text + "".join(f"<tool_call>{arguments}" for arguments in calls)
+        reward, valid = float(outcome is Outcome.SUCCESS), outcome is not Outcome.REFUSED
+        return add(tree, node, spoken(written, reward, outcome, valid, **about)).id
+
+    found = [{"role": "tool", "content": f"found {n}{mark}", "call_id": call_id(1, n)} for n in (1, 0)]
+    one = turn(0, "So.", Asked((*found,), 1, True, tools), None, '{"q": 1}', f'{{"q": "é{mark}"}}')
+    two = turn(one, "bad", Asked((user("No call."),), 2, False, tools))
+    three = turn(two, "plan", Asked((user("Give a title."),)))
+    four = turn(three, "title", Asked((user("On."),), 3, True, tools))
+    turn(four, "end", Asked(), Outcome.SUCCESS)
+    turn(four, "other", Asked(refused=f"{REFUSED}{mark}"), Outcome.REFUSED)
+    return tree
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from agentr.ui.api import QUESTIONS
 from agentr.ui.library import Library
 from agentr.ui.server import app
-from tests.ui.conftest import ORIGIN, Ask, asking, compared
+from tests.ui.conftest import ORIGIN, Ask, asked_by_program, asking, compared, growing
 from tests.ui.page_types import FILE, typescript
 
 REVISE, DATASET = "rounds/01/revise", "rounds/01/dataset"
@@ -46,6 +46,15 @@ def fits(name: str, answer: Any) -> None:
 )
 def test_answers_are_of_their_types(ask: Ask, name: str, query: dict[str, Any]) -> None:
     fits(name, ask(name, **query))
+
+
+def test_answers_of_a_program_are_of_their_types(runs: Path) -> None:
+    _, store = growing(runs / "first", asked_by_program())
+    store.close()
+    where = {"stage": "rounds/02/collect", "key": "asks"}
+    ask = asking(runs)
+    fits("tree", ask("tree", **where))
+    fits("turns", ask("turns", **where, nodes="0,1,2,3,4,5,6"))
 
 
 def test_logs_and_comparisons_are_of_their_types(runs: Path) -> None:

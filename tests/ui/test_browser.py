@@ -31,7 +31,7 @@ from agentr.ui.server import listen
 from agentr.ui.show import show_task, show_tree
 from tests.runs import measured_trees
 from tests.trees import door, episode
-from tests.ui.conftest import compared, growing, served
+from tests.ui.conftest import REFUSED, asked_by_program, compared, growing, served
 
 REQUIRED = bool(os.environ.get("AGENTR_TEST_UI"))
 CHROMIUM = (
@@ -179,6 +179,38 @@ def test_where_the_time_went_and_what_recurs(shown: Shown) -> None:
     assert re.search(r"tree\?stage=rounds%2F0\d%2Feval&key=a", page.url)
 
 
+PROGRAM = "tree?stage=rounds%2F02%2Fcollect&key=asks"
+
+
+def test_what_a_program_was_given_and_asked(shown: Shown, runs: Path) -> None:
+    _, store = growing(runs / "first", asked_by_program())
+    store.close()
+    page = shown.go(f"run/first/{PROGRAM}&node=6&view=graph")
+    first, second, third, fourth, last = page.locator(".turn").all()
+    expect(first.locator(".program li")).to_have_count(2)
+    expect(first.locator(".program li").first).to_have_text(re.compile(r'call find \{"q": 1\}tool found 0'))
+    expect(first.locator(".program li").last).to_contain_text("found 1")
+    expect(second).to_contain_text("The program dropped this answer.")
+    expect(third).to_contain_text("Another conversation begins.")
+    expect(fourth).to_contain_text("new conversation")
+    expect(fourth).to_contain_text("It goes on from turn 3.")
+    expect(last).to_contain_text(REFUSED[1:])
+    expect(last.locator(".chip").filter(has_text="refused")).to_have_text(["⊘ refused"])
+    assert "mean" not in last.inner_text(), "what would have come of it is not known"
+    texts = page.locator(".graph .node text").all_text_contents()
+    assert sum(text.startswith("⊘ ") for text in texts) == 1 and "↳ title" in texts
+    assert "parameters" not in page.inner_text("main"), "schemas are shown on demand"
+    page.locator("summary", has_text="The task as the policy").click()
+    expect(page.locator(".opening")).to_contain_text("narrowed by tool choice required")
+    first.locator("summary", has_text="2 tools offered: find, now").click()
+    first.locator("summary", has_text=re.compile("^now$")).click()
+    expect(first.locator("pre", has_text="parameters")).to_be_visible()
+    found = Axe().run(page).response["violations"]
+    assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_by_keyboard_alone(shown: Shown) -> None:
     page = shown.go("")
     for _ in range(40):
@@ -257,7 +289,7 @@ def test_texts_of_models_and_worlds_are_shown_and_never_run(shown: Shown, runs: 
     tree = door()
     for node in tree.nodes[1:]:
         node.text = node.observation = node.action = HOSTILE
-    _, store = growing(runs / "first", tree)
+    _, store = growing(runs / "first", tree, asked_by_program(HOSTILE, HOSTILE))
     config = runs / "first/config.yaml"
     stored = yaml.safe_load(config.read_text())
     stored["run"]["name"] = HOSTILE.replace("\0", "")
@@ -267,10 +299,16 @@ def test_texts_of_models_and_worlds_are_shown_and_never_run(shown: Shown, runs: 
         "",
         "run/first",
         "run/first/tree?stage=rounds%2F02%2Fcollect&key=door&node=2",
+        f"run/first/{PROGRAM}&node=6&view=graph",
         "run/first/forest?stage=<b>&search=</script>",
     ):
         page = shown.go(place)
         page.wait_for_load_state("networkidle")
+        for _ in range(3):  # tools, then their schemas
+            page.evaluate("document.querySelectorAll('.panel details').forEach((one) => { one.open = true; })")
+            page.wait_for_timeout(100)
+        if PROGRAM in place:
+            assert page.locator(".program pre .unseen").count() > 0 and page.locator(".program li .unseen").count() > 0
         assert page.locator("img").count() == 0 and page.title() != "taken", place
         assert "\u202e" not in page.inner_text("body") and "\0" not in page.inner_text("body"), place
     shown.errors.clear()  # the browser reports the answer 404 of the last page as an error

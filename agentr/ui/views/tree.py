@@ -19,6 +19,7 @@ from agentr.search.tree import Node, Tree
 from agentr.store.layout import stage_of
 from agentr.ui.texts import Texts, shortened
 from agentr.ui.views.forest import trees_of
+from agentr.ui.views.program import partings, program_view, said_by, tool_views, tools_of
 
 #: Characters of an action in the topology, and most turns of an answer.
 LABEL = 32
@@ -38,7 +39,7 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
     origins, origin = _coded(str(node.origin) for node in nodes)
     outcomes, outcome = _coded(str(node.outcome) if node.outcome else "" for node in nodes)
     verdicts, verdict = _coded(str(node.verdict.rating) if node.verdict else "" for node in nodes)
-    task = tree.task
+    task, tools = tree.task, tools_of(tree)
     return {
         "stage": stage,
         "key": key,
@@ -65,6 +66,9 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
             "logprob": [_round(fmean(node.logprobs)) if node.logprobs else None for node in nodes],
             "label": [_label(node) for node in nodes],
         },
+        "program": program_view(tree, tree.root, tools),
+        "tools": tool_views(tools),
+        "partings": partings(tree),
         "searched": any(node.visits for node in nodes),
         "exploration": _exploration(run, stage),
         "revisions": [asdict(revision) for revision in tree.revisions],
@@ -108,9 +112,13 @@ def turns_view(
         raise DataError(
             f"the tree {key!r} of {stage} has no node {wrong[0]}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}."
         )
-    texts, constant = texts or Texts.of(run), _exploration(run, stage)
+    texts, constant, tools = texts or Texts.of(run), _exploration(run, stage), tools_of(tree)
+    shown = [tree.nodes[node] for node in wanted[: limit or None]]
     return {
-        "turns": [_turn(tree, tree.nodes[node], texts, constant, whole) for node in wanted[: limit or None]],
+        "turns": [
+            {**_turn(tree, node, texts, constant, whole), "program": program_view(tree, node, tools, whole)}
+            for node in shown
+        ],
         "problem": texts.problem,
     }
 
@@ -156,7 +164,8 @@ def _stamp(folder: Path) -> int:
 
 def _turn(tree: Tree, node: Node, texts: Texts, constant: float | None, whole: bool) -> dict[str, Any]:
     text, cut = shortened(node.text, whole)
-    observation, observation_cut = shortened(node.observation, whole)
+    # what the messages of a program say is shown with them
+    observation, observation_cut = shortened("" if node.observation == said_by(node) else node.observation, whole)
     spent = [spent for spent in tree.spent if spent.node == node.parent] if node.parent >= 0 else []
     ids = node.token_ids if whole or not cut else ()
     return {

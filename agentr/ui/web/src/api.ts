@@ -19,6 +19,7 @@ export interface ArmView {
   curve: (Record<string, number | null>)[];
 }
 
+export interface AskedMessage { role: string; content: string; cut: number; answers: [number, number] | null }
 export interface Command { title: string; command: string }
 
 export interface Compare {
@@ -110,6 +111,7 @@ export interface Log { name: string; size: number; from: number; text: string }
 export interface LogFileSize { name: string; size: number }
 export interface Margin { chosen: number | null; rejected: number | null; difference: number | null }
 export interface MessageView { role: string; content: string; cut: number }
+export interface NamedText { name: string; content: string; cut: number }
 
 export interface Nodes {
   parent: number[];
@@ -152,6 +154,19 @@ export interface Probe {
 }
 
 export interface ProbedPolicy { title: string; stage: string; logprobs: (number | null)[]; problem: string }
+
+export interface ProgramView {
+  given: NamedText[];
+  messages: AskedMessage[];
+  asks: boolean;
+  after: number;
+  answered: boolean;
+  tools: number[];
+  settings: NamedText[];
+  refused: string;
+  cut: number;
+}
+
 
 export interface Revision {
   bad: number;
@@ -298,6 +313,9 @@ export interface TreeView {
   outcomes: string[];
   verdicts: string[];
   nodes: Nodes;
+  program: ProgramView | null;
+  tools: NamedText[];
+  partings: [number, number][];
   searched: boolean;
   exploration: number | null;
   revisions: Revision[];
@@ -328,6 +346,7 @@ export interface TurnView {
   verdict: VerdictView | null;
   uct: number | null;
   seconds: TurnSeconds | null;
+  program: ProgramView | null;
 }
 
 export interface Turns { turns: TurnView[]; problem: string }

@@ -17,6 +17,26 @@ export function Said({ text }: { text: string }) {
   );
 }
 
+/** Characters of an observation that are shown at once. */
+const SHORT = 400;
+
+/** What the environment answered; a long one is folded. */
+export function Observed({ text }: { text: string }) {
+  if (text.length <= SHORT) return <blockquote class="observed"><Said text={text} /></blockquote>;
+  return (
+    <details class="observed">
+      <summary><Said text={`${text.slice(0, 160).replace(/\s+/g, " ")}…`} /></summary>
+      <Said text={text} />
+    </details>
+  );
+}
+
+/** What is made only once it is wanted. */
+export function Fold({ title, children }: { title: string; children: () => ComponentChildren }) {
+  const [open, setOpen] = useState(false);
+  return <details class="small" onToggle={(event) => setOpen(event.currentTarget.open)}><summary><Said text={title} /></summary>{open && children()}</details>;
+}
+
 export function Trouble({ problem }: { problem: PageProblem }) {
   return (
     <div class="trouble" role="alert">

@@ -1,11 +1,12 @@
 // One turn: what the agent wrote, what the environment answered.
 
 import { useState } from "preact/hooks";
-import type { TurnView } from "./api";
+import type { NamedText, TurnView } from "./api";
 import { ask, address, alone, problemOf } from "./answers";
 import type { PageProblem, Turns } from "./api";
 import { number, plural, seconds } from "./format";
-import { Chip, Said, Trouble } from "./parts";
+import { Chip, Observed, Said, Trouble } from "./parts";
+import { Program } from "./program";
 import { Tokens, TokenTable } from "./tokens";
 import type { Where } from "./turns";
 import { spoken } from "./words";
@@ -16,18 +17,18 @@ export const MODES: { value: TextMode; title: string }[] = [
   { value: "text", title: "text" }, { value: "tokens", title: "tokens by probability" }, { value: "table", title: "tokens as a table" },
 ];
 
-/** Characters of an observation that are shown at once. */
-const SHORT = 400;
-
 interface TurnBodyProps {
   turn: TurnView;
   where: Where;
   mode: TextMode;
   /** 1 for each token that is learnt; null where that is not the question. */
   mask?: number[] | null;
+  /** Those of the tree, and how its turns are counted. */
+  tools: NamedText[];
+  number?: (id: number) => number;
 }
 
-export function TurnBody({ turn: given, where, mode, mask: asked = null }: TurnBodyProps) {
+export function TurnBody({ turn: given, where, mode, mask: asked = null, tools, number = (id) => id }: TurnBodyProps) {
   const [whole, setWhole] = useState<TurnView | null>(null);
   const [problem, setProblem] = useState<PageProblem | null>(null);
   const turn = whole ?? given;
@@ -38,14 +39,15 @@ export function TurnBody({ turn: given, where, mode, mask: asked = null }: TurnB
   };
   const mask = turn.tokens && asked?.length === turn.tokens.length ? asked : null;
   const learnt = asked?.includes(1) ?? false;
+  const cut = turn.cut + turn.observationCut + (turn.program?.cut ?? 0);
   return (
     <>
       {turn.forgotten > 0 && <p class="faint">The oldest {plural(turn.forgotten, "turn")} were not seen when this was drawn.</p>}
       {turn.tokens && mode === "tokens" ? <Tokens tokens={turn.tokens} logprobs={turn.logprobs} mask={mask} />
         : turn.tokens && mode === "table" ? <TokenTable tokens={turn.tokens} logprobs={turn.logprobs} mask={mask} />
         : <pre class={learnt ? "wrote learnt" : "wrote"}><Said text={turn.text || "(nothing)"} /></pre>}
-      {(turn.cut > 0 || turn.observationCut > 0) && (
-        <p class="faint">{turn.cut + turn.observationCut} characters are left out. {!alone && <button type="button" onClick={fetchWhole}>Show all</button>}</p>
+      {cut > 0 && (
+        <p class="faint">{cut} characters are left out. {!alone && <button type="button" onClick={fetchWhole}>Show all</button>}</p>
       )}
       {problem && <Trouble problem={problem} />}
       <TurnFacts turn={turn} />
@@ -54,7 +56,8 @@ export function TurnBody({ turn: given, where, mode, mask: asked = null }: TurnB
           {turn.verdict.answer && <details><summary>What the judge wrote</summary><pre class="wrote"><Said text={turn.verdict.answer} /></pre></details>}
         </p>
       )}
-      {turn.observation && <Observation text={turn.observation} />}
+      {turn.observation && <Observed text={turn.observation} />}
+      {turn.program && <Program program={turn.program} tools={tools} turn={turn.id} number={number} />}
     </>
   );
 }
@@ -67,17 +70,6 @@ function TurnFacts({ turn }: { turn: TurnView }) {
   if (turn.seconds) told.push(`waited ${seconds(turn.seconds.policy)} for the policy, ${seconds(turn.seconds.environment)} for the environment`);
   for (const [name, value] of Object.entries(turn.scores)) told.push(`${spoken(name)} ${number(value)}`);
   return told.length ? <p class="faint small">{told.map((fact) => <span class="pair"><Said text={fact} /></span>)}</p> : null;
-}
-
-/** What the environment answered; a long one is folded. */
-function Observation({ text }: { text: string }) {
-  if (text.length <= SHORT) return <blockquote class="observed"><Said text={text} /></blockquote>;
-  return (
-    <details class="observed">
-      <summary><Said text={`${text.slice(0, 160).replace(/\s+/g, " ")}…`} /></summary>
-      <Said text={text} />
-    </details>
-  );
 }
 
 /** Where the tokens of a turn are left out, nothing is said of them. */

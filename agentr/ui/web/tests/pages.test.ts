@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { address } from "../src/answers";
-import type { Nodes, TreeView } from "../src/api";
+import type { Nodes, ProgramView, TreeView } from "../src/api";
 import { surprise } from "../src/colour";
 import { defaultPair, firstDifferent, flips } from "../src/flips";
 import { pieces, plain, readable } from "../src/hostile";
+import { parting } from "../src/program";
 import { href, parse } from "../src/route";
 import { runsOf } from "../src/tokens";
 import { moveBeside, moveIn, outlineRows, MOST_INDENT } from "../src/tree/outline_rows";
-import { firstError, grownTo, pathTo, shapeOf, uct } from "../src/tree/shape";
+import { firstError, grownTo, meanOf, pathTo, shapeOf, uct } from "../src/tree/shape";
 
 /** start, then 1 with ends 2 (return 1) and 3 (return 0); 4 is an end that was never backed up; 5 goes on. */
 const PARENTS = [-1, 0, 1, 1, 1, 0];
@@ -71,6 +72,28 @@ test("keys lead through an outline and through a drawing", () => {
   assert.equal(moveBeside(shape, PARENTS, 1, "down", 6), 5);
   assert.equal(moveBeside(shape, PARENTS, 4, "down", 6), 5);
   assert.equal(moveBeside(shape, PARENTS, 1, "down", 3), 1, "what is not there yet cannot be gone to");
+});
+
+test("of a refused end nothing is known", () => {
+  const tree = { nodes: { ...nodes(), reward: PARENTS.map(() => 0.5) }, outcomes: ["failure", "refused"] } as unknown as TreeView;
+  const grown = { visits: PARENTS.map(() => 0), value: PARENTS.map(() => 0) };
+  assert.deepEqual(PARENTS.map((_, id) => meanOf(tree, grown, id)), [null, null, 0.5, null, 0.5, null]);
+});
+
+test("where a program leaves a conversation is said in a sentence", () => {
+  const said = (view: Partial<ProgramView>, roles: string[] = ["user"]) => {
+    const messages = roles.map((role) => ({ role, content: "", cut: 0, answers: null }));
+    return parting({ given: [], asks: true, after: 5, answered: true, tools: [], settings: [], refused: "", cut: 0, messages, ...view }, 5, (id) => id + 10);
+  };
+  assert.equal(said({}), "");
+  assert.equal(said({ asks: false, after: 0 }), "");
+  assert.equal(said({ after: 0, answered: false }), "Another conversation begins.");
+  assert.equal(said({ after: 3 }), "It goes on from turn 13.");
+  assert.equal(said({ after: 3, answered: false }), "It goes on from turn 13, without the answer of that turn.");
+  assert.equal(said({ after: 3, answered: false }, []), "It asks the same again as before turn 13.");
+  assert.equal(said({ answered: false }), "The program dropped this answer.");
+  assert.equal(said({ answered: false }, ["assistant", "user"]), "The program wrote this answer anew.");
+  assert.equal(said({ answered: false }, []), "The program dropped this answer, and asks the same again.");
 });
 
 test("the first error is the first turn of a path that was judged bad", () => {

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { address, alone } from "../answers";
-import type { Tasks, TreeView, TurnView } from "../api";
+import type { NamedText, Tasks, TreeView, TurnView } from "../api";
 import { endsOf, episodeOf, useFirstDifferent, type Episode } from "../episodes";
 import { number } from "../format";
 import { readable } from "../hostile";
@@ -136,7 +136,7 @@ function Sides({ left, right, runs, mode, titles, query, set }: SidesProps) {
               {episodes.map((episode, side) => (
                 <div class="turn">
                   {episode.path[at] === undefined ? <p class="faint">{titles[side]} had ended.</p>
-                    : <OneTurn turn={both[side]} episode={episode} at={at} mode={mode} title={titles[side]} first={first} same={sameAction(both)} valid={(side ? right : left).nodes.valid[episode.path[at]] !== 0} />}
+                    : <OneTurn turn={both[side]} tools={(side ? right : left).tools} episode={episode} at={at} mode={mode} title={titles[side]} first={first} same={sameAction(both)} valid={(side ? right : left).nodes.valid[episode.path[at]] !== 0} />}
                 </div>
               ))}
             </li>
@@ -152,9 +152,9 @@ function sameAction([a, b]: (TurnView | undefined)[]): boolean {
   return a !== undefined && b !== undefined && a.action === b.action && a.text !== b.text;
 }
 
-interface OneTurnProps { turn: TurnView | undefined; episode: Episode; at: number; mode: TextMode; title: string; first: boolean; same: boolean; valid: boolean }
+interface OneTurnProps { turn: TurnView | undefined; tools: NamedText[]; episode: Episode; at: number; mode: TextMode; title: string; first: boolean; same: boolean; valid: boolean }
 
-function OneTurn({ turn, episode, at, mode, title, first, same, valid }: OneTurnProps) {
+function OneTurn({ turn, tools, episode, at, mode, title, first, same, valid }: OneTurnProps) {
   if (!turn) return <div class="loading short">Loading…</div>;
   return (
     <>
@@ -165,7 +165,7 @@ function OneTurn({ turn, episode, at, mode, title, first, same, valid }: OneTurn
         {!valid && <Chip kind="bad">refused</Chip>}
         <span class="numbers"><Known logprobs={turn.logprobs} /></span>
       </div>
-      <TurnBody turn={turn} where={episode.where} mode={mode} />
+      <TurnBody turn={turn} where={episode.where} mode={mode} tools={tools} number={(id) => episode.path.indexOf(id) + 1} />
     </>
   );
 }

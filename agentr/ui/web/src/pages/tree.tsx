@@ -76,7 +76,7 @@ function Whole({ tree, run, query }: { tree: TreeView; run: string; query: Query
 }
 
 function Head({ tree, run, fixed }: { tree: TreeView; run: string; fixed: Fixed }) {
-  const ends = tree.nodes.outcome.filter((code) => code >= 0).length;
+  const ends = tree.nodes.outcome.filter((code) => code >= 0 && tree.outcomes[code] !== "refused").length;
   const success = tree.outcomes.indexOf("success");
   const won = tree.nodes.outcome.filter((code) => success >= 0 && code === success).length;
   const facts = Object.entries(tree.facts);

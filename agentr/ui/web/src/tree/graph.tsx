@@ -8,6 +8,7 @@ import { plain } from "../hostile";
 import { useSize } from "../hooks";
 import type { ViewProps } from "./outline";
 import { KEYS, moveBeside } from "./outline_rows";
+import { ending } from "../words";
 import type { Scene } from "./scene";
 import { meanOf } from "./shape";
 
@@ -95,7 +96,7 @@ function Node({ scene, id, place, dark, onSelect }: { scene: Scene; id: number; 
       {square
         ? <rect x={-radius} y={-radius} width={2 * radius} height={2 * radius} fill={valueColour(mean, dark)} class="splice" />
         : <circle r={radius} fill={valueColour(mean, dark)} />}
-      <text x={radius + 5} y={4}>{outcome ? (outcome === "success" ? "✓ " : "✗ ") : ""}{plain(label)}</text>
+      <text x={radius + 5} y={4}>{outcome ? `${ending(outcome)} ` : ""}{scene.parted.has(id) ? "↳ " : ""}{plain(label)}</text>
     </g>
   );
 }

@@ -1,7 +1,7 @@
 // What is said of a turn beside its text, in words: no mark is told by its colour alone.
 
 import { Chip, Said } from "../parts";
-import { spoken } from "../words";
+import { ending, spoken } from "../words";
 import { isLearnt, type Scene } from "./scene";
 
 export function Marks({ scene, id, brief = false }: { scene: Scene; id: number; brief?: boolean }) {
@@ -11,14 +11,16 @@ export function Marks({ scene, id, brief = false }: { scene: Scene; id: number; 
   const verdict = tree.verdicts[nodes.verdict[id]];
   const origin = tree.origins[nodes.origin[id]];
   const used = scene.rows.get(id);
+  const from = scene.parted.get(id);
   return (
     <span class="marks">
-      {outcome && <Chip kind={outcome === "success" ? "good" : "bad"}>{outcome === "success" ? "✓ " : "✗ "}<Said text={spoken(outcome)} /></Chip>}
+      {outcome && <Chip kind={outcome === "success" ? "good" : outcome === "refused" ? "plain" : "bad"}>{ending(outcome)} <Said text={spoken(outcome)} /></Chip>}
+      {from !== undefined && <Chip>↳ {from ? `from turn ${from}` : "new conversation"}</Chip>}
       {verdict && <Chip kind={verdict === "bad" ? "bad" : "plain"}>judge: <Said text={verdict} /></Chip>}
-      {scene.firstError === id && <Chip kind="bad">first error</Chip>}
+      {id > 0 && scene.firstError === id && <Chip kind="bad">first error</Chip>}
       {scene.marks.transitions.has(id) && scene.firstError !== id && <Chip kind="bad">parts here</Chip>}
       {origin && origin !== "policy" && origin !== "root" && <Chip kind="splice">■ <Said text={origin} /></Chip>}
-      {nodes.valid[id] === 0 && !brief && <Chip kind="bad">refused</Chip>}
+      {nodes.valid[id] === 0 && !brief && outcome !== "refused" && <Chip kind="bad">refused</Chip>}
       {scene.use ? <InRow scene={scene} id={id} /> : used && (
         <>
           {used.used > 0 && <Chip>in {used.used} {used.used === 1 ? "row" : "rows"}</Chip>}
@@ -46,6 +48,8 @@ export function Legend({ tree, dark }: { tree: Scene["tree"]; dark: boolean }) {
       <span><span class="ring" aria-hidden="true" /> judged bad</span>
       <span><span class="swatch splice" aria-hidden="true" /> revision, continuation</span>
       <span><span class="swatch lit" aria-hidden="true" /> chosen path</span>
+      {tree.outcomes.includes("refused") && <span>⊘ refused: not known</span>}
+      {tree.partings.length > 0 && <span>↳ another conversation</span>}
     </p>
   );
 }

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { number } from "../format";
 import { Said, Select, Trouble } from "../parts";
+import { Offer } from "../program";
 import { Known, MODES, TurnBody, type TextMode } from "../turn";
 import { TokenLegend } from "../tokens";
 import { useTurns, type Where } from "../turns";
@@ -45,7 +46,7 @@ export function Panel({ scene, where, mode, onMode, onSelect }: PanelProps) {
           return (
             <li key={id} class={`turn ${id === scene.node ? "chosen" : ""} ${isLearnt(scene, id) ? "learnt" : ""}`} aria-current={id === scene.node ? "true" : undefined}>
               <TurnHead scene={scene} id={id} onSelect={onSelect} logprobs={turn?.logprobs ?? null} />
-              {turn ? <TurnBody turn={turn} where={where} mode={mode} mask={scene.masks.get(id) ?? null} /> : !problem && <div class="loading short">Loading…</div>}
+              {turn ? <TurnBody turn={turn} where={where} mode={mode} mask={scene.masks.get(id) ?? null} tools={scene.tree.tools} /> : !problem && <div class="loading short">Loading…</div>}
             </li>
           );
         })}
@@ -81,13 +82,14 @@ function TurnHead({ scene, id, onSelect, logprobs }: { scene: Scene; id: number;
 
 /** The task, as the policy was told it. */
 function Opening({ scene, open }: { scene: Scene; open: boolean }) {
-  const { messages } = scene.tree;
+  const { messages, program, tools } = scene.tree;
   return (
     <details class="opening" open={open}>
       <summary>The task as the policy was told it</summary>
       {messages.map((message) => (
         <div><span class="faint"><Said text={message.role} /></span><pre class="wrote"><Said text={message.content} /></pre>{message.cut > 0 && <p class="faint">{message.cut} characters are left out.</p>}</div>
       ))}
+      {program && <Offer program={program} tools={tools} />}
     </details>
   );
 }

@@ -21,10 +21,12 @@ export interface Scene {
   firstError: number;
   /** In how many rows a turn is, and in how many as the worse side of a pair. */
   rows: Map<number, { used: number; rejected: number }>;
+  /** Turns that are not of the conversation of the turn before them, each with the turn that theirs goes on from; 0 where it begins. */
+  parted: Map<number, number>;
 }
 
 /** What does not change while a reader looks around in a tree. */
-export interface Fixed { shape: Shape; marks: Marks; rows: Scene["rows"] }
+export interface Fixed { shape: Shape; marks: Marks; rows: Scene["rows"]; parted: Scene["parted"] }
 
 export function fixedOf(tree: TreeView): Fixed {
   const rows: Scene["rows"] = new Map();
@@ -38,7 +40,9 @@ export function fixedOf(tree: TreeView): Fixed {
       rows.set(node, found);
     }
   }
-  return { shape: shapeOf(tree.nodes.parent), marks: marksOf(tree), rows };
+  const shape = shapeOf(tree.nodes.parent);
+  const parted = new Map(tree.partings.flatMap(([id, from]) => shape.children[id].map((child): [number, number] => [child, from])));
+  return { shape, marks: marksOf(tree), rows, parted };
 }
 
 export function sceneOf(tree: TreeView, fixed: Fixed, query: Record<string, string>, row: RowView | null): Scene {

@@ -84,8 +84,12 @@ export function firstError(tree: TreeView, path: number[], bad: number): number 
   return (bad >= 0 && path.find((id) => tree.nodes.verdict[id] === bad)) || 0;
 }
 
-/** Mean return of the ended leaves below; null where none was backed up. Trees that were not searched have the reward of their ends. */
+/**
+ * Mean return of the ended leaves below; null where none was backed up. Trees that were not searched have the reward of their ends, but of
+ * those that were refused: what would have come of them is not known.
+ */
 export function meanOf(tree: TreeView, grown: Grown, id: number): number | null {
   if (grown.visits[id] > 0) return grown.value[id] / grown.visits[id];
-  return tree.nodes.outcome[id] >= 0 ? tree.nodes.reward[id] : null;
+  const outcome = tree.outcomes[tree.nodes.outcome[id]];
+  return outcome && outcome !== "refused" ? tree.nodes.reward[id] : null;
 }
