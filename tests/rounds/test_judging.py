@@ -67,6 +67,10 @@ def rollouts(root: Path) -> Rollouts:
     return found
 
 
+def rows(root: Path, step: int) -> list[Rollout]:
+    return [row for row in rollouts(root).steps[step].dataset.rows if isinstance(row, Rollout)]
+
+
 def lines(root: Path) -> list[dict[str, Any]]:
     return rollouts(root).curve_lines()
 
@@ -105,7 +109,7 @@ def test_a_run_that_goes_on_asks_nothing_twice_and_gives_the_same_rewards(stub: 
     stub.answers = [saying(lambda _: f"Score: 0.{next(numbers):02}")]  # never the same answer again
 
     def rewards(root: Path) -> list[Any]:
-        return [row.rewards for step in rollouts(root).steps.values() for row in step.dataset.rows]
+        return [row.rewards for step in (1, 2) for row in rows(root, step)]
 
     with pytest.raises(AssertionError, match="engine died"):
         trained(tmp_path, Telling(breaks_at=2), *TWO, *judged(stub))
@@ -141,8 +145,8 @@ def test_a_budget_that_is_used_up_ends_no_run(stub: Stub, tmp_path: Path) -> Non
     first, second = lines(tmp_path)
     assert (first["lost_groups"], first["rows"], first["judge/rubric_agreement"]) == (0, 4, 1.0)
     assert (second["lost_groups"], second["silent_groups"], second["groups"]) == (2, 2, 2)
-    rows = list(rollouts(tmp_path).steps[2].dataset.rows)
-    assert len(rows) == 4 and not any(any(row.advantages) for row in rows), "they teach nothing"
+    silent = rows(tmp_path, 2)
+    assert len(silent) == 4 and not any(any(row.advantages) for row in silent), "they teach nothing"
 
 
 def test_an_endpoint_that_is_down_ends_no_run(stub: Stub, tmp_path: Path) -> None:
