@@ -7,15 +7,17 @@ Answers are kept beside the trees, by what was asked: a stage that is started ag
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from agentr.collect.agent import Agent
 from agentr.config.policy import AdvisorConfig, PolicyConfig, Who
 from agentr.errors import BudgetExceeded, ContextOverflow, InfraError, PromptRefused, RunError
 from agentr.policy.base import GenerateRequest, Policy, cost_of
+from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Tree
 from agentr.seeds import derived_seed
 from agentr.store.files import append_line
@@ -24,8 +26,72 @@ from agentr.store.growing import GrowingForest
 from agentr.types import Cost, Message, Sampling
 
 
+class Answers:
+    """Asks, and keeps the answers in a file by what was asked: whoever is started again asks nothing twice.
+
+    Args:
+        role: What somebody is asked as, ``teacher`` or ``judge``; a part of the seeds.
+        name: Of who is asked: a policy, or an address with a model there.
+        codec: Without tools.
+        file: To which they are added.
+        known: What it holds.
+        whole: Whether questions are kept beside their answers.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        name: str,
+        config: AdvisorConfig,
+        codec: ChatCodec,
+        policy: Policy,
+        file: Path,
+        known: Iterable[dict[str, Any]],
+        *,
+        whole: bool = True,
+    ) -> None:
+        self.role, self._name, self._config, self._codec = role, name, config, codec
+        self._policy, self._file, self._whole = policy, file, whole
+        self._known: dict[str, dict[str, Any]] = {line["asked"]: line for line in known}
+
+    async def get(self, question: str, seed: int, label: str, task: str) -> dict[str, Any]:
+        """Returns the line with the answer to a question.
+
+        Args:
+            label: Names the question in its seed.
+            task: Key of the task that it is about.
+
+        Raises:
+            PromptRefused, InfraError, BudgetExceeded: There is none.
+        """
+        own, messages = self._config.sampling, (Message("user", question),)
+        sampling = Sampling(own.temperature, own.max_tokens, own.top_p, derived_seed(seed, self.role, label))
+        # they add nothing to the name
+        how = {key: value for key, value in asdict(sampling).items() if key != "stop_ids"}
+        asked = hashlib.blake2b(json.dumps([self._name, question, how]).encode(), digest_size=16).hexdigest()
+        if asked not in self._known:
+            drawn = replace(sampling, stop_ids=self._codec.stop_ids)
+            request = GenerateRequest(tuple(self._codec.prompt(messages)), 1, drawn, task, messages)
+            (completion,) = await self._policy.generate(request)
+            cost, own_policy = cost_of(request, [completion]), self._config.who is Who.policy
+            spent = 0.0 if own_policy else (await self._policy.stats()).spent
+            answer = self._codec.reply(completion.text) if own_policy else completion.text
+            self._known[asked] = {
+                "asked": asked,
+                "task": task,
+                **({"question": question} if self._whole else {}),
+                "answer": answer,
+                **({"whole": completion.text} if answer != completion.text else {}),
+                "prompt_tokens": cost.prompt_tokens,
+                "completion_tokens": cost.completion_tokens,
+                **({"spent": spent} if spent else {}),
+            }
+            append_line(self._file, self._known[asked])
+        return self._known[asked]
+
+
 class Advisor:
-    """Asks, and remembers the answers.
+    """Asks about trees, and counts there what it costs and what comes of it.
 
     Args:
         key: Its section of the configuration, which ends with what it is asked as: ``teacher`` or ``judge``.
@@ -33,9 +99,10 @@ class Advisor:
     """
 
     def __init__(self, key: str, config: AdvisorConfig, agent: Agent, policy: Policy, forest: GrowingForest) -> None:
-        self._key, self._config, self._agent, self._policy, self._file = key, config, agent, policy, forest.own(ANSWERS)
-        self._role = key.rpartition(".")[2]
-        self._known: dict[str, dict[str, Any]] = {line["asked"]: line for line in forest.lines(ANSWERS)}
+        self._key, self._config = key, config
+        name = agent.policy_name if config.who is Who.policy else f"{config.openai.base_url} {config.openai.model}"
+        role, codec = key.rpartition(".")[2], agent.codec.plain
+        self._answers = Answers(role, name, config, codec, policy, forest.own(ANSWERS), forest.lines(ANSWERS))
 
     async def ask(self, tree: Tree, question: str, label: str) -> str | None:
         """Returns the answer to a question about a tree; None if there is none.
@@ -46,45 +113,18 @@ class Advisor:
         Raises:
             RunError: There is none, and it is required.
         """
-        own, messages = self._config.sampling, (Message("user", question),)
-        sampling = Sampling(own.temperature, own.max_tokens, own.top_p, derived_seed(tree.seed, self._role, label))
-        name = (
-            self._agent.policy_name
-            if self._config.who is Who.policy
-            else f"{self._config.openai.base_url} {self._config.openai.model}"
-        )
-        # they add nothing to the name
-        how = {key: value for key, value in asdict(sampling).items() if key != "stop_ids"}
-        asked = hashlib.blake2b(json.dumps([name, question, how]).encode(), digest_size=16).hexdigest()
-        if asked not in self._known:
-            codec = self._agent.codec.plain
-            drawn = replace(sampling, stop_ids=codec.stop_ids)
-            request = GenerateRequest(tuple(codec.prompt(messages)), 1, drawn, tree.task.key, messages)
-            try:
-                (completion,) = await self._policy.generate(request)
-            except PromptRefused as refused:
-                tree.count(**{f"{self._role}_{'overflow' if isinstance(refused, ContextOverflow) else 'refused'}": 1})
-                return None
-            except (InfraError, BudgetExceeded) as error:
-                if self._config.required:
-                    hint = f"Or set {self._key}.required=false."
-                    raise RunError(f"the {self._role} did not answer: {error}", hint=hint) from error
-                tree.count(**{f"{self._role}_silent": 1})
-                return None
-            cost = cost_of(request, [completion])
-            tokens = {"prompt_tokens": cost.prompt_tokens, "completion_tokens": cost.completion_tokens}
-            answer = codec.reply(completion.text) if self._config.who is Who.policy else completion.text
-            whole = {"whole": completion.text} if answer != completion.text else {}
-            self._known[asked] = {
-                "asked": asked,
-                "task": tree.task.key,
-                "question": question,
-                "answer": answer,
-                **whole,
-                **tokens,
-            }
-            append_line(self._file, self._known[asked])
-        known = self._known[asked]
+        role = self._answers.role
+        try:
+            known = await self._answers.get(question, tree.seed, label, tree.task.key)
+        except PromptRefused as refused:
+            tree.count(**{f"{role}_{'overflow' if isinstance(refused, ContextOverflow) else 'refused'}": 1})
+            return None
+        except (InfraError, BudgetExceeded) as error:
+            if self._config.required:
+                hint = f"Or set {self._key}.required=false."
+                raise RunError(f"the {role} did not answer: {error}", hint=hint) from error
+            tree.count(**{f"{role}_silent": 1})
+            return None
         tree.spend(
             Cost(judge_calls=1, prompt_tokens=known["prompt_tokens"], completion_tokens=known["completion_tokens"])
         )

@@ -88,6 +88,17 @@ def _chosen(arm: ArmSummary) -> Cells:
     return found
 
 
+def _judged(arm: ArmSummary) -> Cells:
+    found: Cells = {}
+    for how in ("rubric", "ranking"):
+        of, share = f"judge/{how}_pairs", f"judge/{how}_agreement"
+        pairs = sum(line.get(of, 0) for line in arm.steps)
+        alike = sum(line[of] * line[share] for line in arm.steps if line.get(of))
+        found |= {f"{how} agrees, share": alike / pairs, f"{how}, pairs": pairs} if pairs else {}
+    lost = sum(line.get("lost_groups", 0) for line in arm.steps)
+    return {**found, "tasks without a reward": lost} if found or lost else {}
+
+
 def _of(name: str) -> Callable[[ArmSummary], Mapping[Any, Any]]:
     """What an evaluation has by names."""
     return lambda arm: getattr(arm.evaluation, name) if arm.evaluation else {}
@@ -153,6 +164,13 @@ _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, st
         _chosen,
         False,
         "How much the policy's episodes of a task differ before the round's first step, as means over the tasks.",
+    ),
+    (
+        "Judge and environment",
+        _judged,
+        False,
+        "Of the pairs of rollouts of a task that the environment's return orders, the share that the judge orders "
+        "alike, equal values counting half; over all online steps. Tasks without a reward taught nothing.",
     ),
     (
         "Turns that were not learnt",

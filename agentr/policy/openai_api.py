@@ -115,6 +115,7 @@ class OpenAIPolicy:
         codec: Encodes the answers.
         secrets: Values of environment variables, this process's or those of the driver.
         backoff: Pauses between attempts; none is shorter than the server's Retry-After.
+        spent: What was spent of ``openai.max_cost`` before.
 
     Raises:
         ConfigError: No model, no key in the environment, or a spending cap without prices.
@@ -127,6 +128,7 @@ class OpenAIPolicy:
         secrets: Mapping[str, str | Secret] = os.environ,
         *,
         backoff: Backoff = BACKOFF,
+        spent: float = 0.0,
     ) -> None:
         api = config.openai
         if not api.model:
@@ -145,7 +147,7 @@ class OpenAIPolicy:
         self._backoff = backoff
         self._endpoint = ChatEndpoint(api, key, config.timeout_s)
         self._slots = asyncio.Semaphore(api.concurrency)
-        self._stats = PolicyStats()
+        self._stats = PolicyStats(spent=spent)
         self._failed_in_a_row, self._failure = 0, ""
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:

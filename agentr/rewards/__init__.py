@@ -28,6 +28,7 @@ from agentr.config.named import imported
 from agentr.errors import ConfigError, DataError
 from agentr.rewards.apart import Apart
 from agentr.rewards.group import Group, Reward
+from agentr.rewards.judge import Ask, JudgeReward
 
 #: A reward, made with its options.
 Score = Callable[[Group], Sequence[Reward]]
@@ -112,6 +113,21 @@ class Rewards:
         """
         scores = tuple(make(c) if c.name in known() else Apart(c.name, make, c, c.timeout_s) for c in configs)
         return cls(tuple(configs), scores, gate)
+
+    @property
+    def judges(self) -> list[JudgeReward]:
+        """Those that ask a model."""
+        return [score for score in self.scores if isinstance(score, JudgeReward)]
+
+    def asking(self, ask: Ask) -> None:
+        """Lets those that ask a model do it by ``ask``."""
+        for judge in self.judges:
+            judge.ask = ask
+
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """Asks a model about several groups at the same time, before each is scored."""
+        for judge in self.judges:
+            judge.prepare(groups)
 
     def __call__(self, group: Group) -> list[Reward]:
         """Returns what each rollout of a group is worth, with the components of all rewards; of a failure also

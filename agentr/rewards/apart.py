@@ -19,6 +19,8 @@ from agentr.rewards.group import Group
 
 #: Deadline for the import of the module.
 START_S = 60.0
+#: Why the rollouts of a group are dropped of which a reward is lost.
+NO_REWARD = "a reward gave no answer"
 
 
 class RewardLost(DataError):

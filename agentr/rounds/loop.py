@@ -79,6 +79,9 @@ def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
 def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
     run, continue_from = experiment.plan.config.run, experiment.plan.config.trainer.continue_from
     experiment.services.engines_early = not experiment.store.stages.only
+    for number in sorted({1, *experiment.plan.config.from_round} & set(range(1, run.rounds + 1))):
+        if not experiment.store.stages.only:
+            methods[number].before(experiment, number)
     policy, demonstrations = warm_start(experiment)
     HeldOut(experiment, WARM_START, policy).measure()
     write_card(Run(experiment.root), WARM_START)

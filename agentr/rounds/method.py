@@ -18,6 +18,7 @@ from agentr.config.schema import Config, MethodConfig, TaskSelection
 from agentr.config.text import read_yaml
 from agentr.config.training import TrainConfig
 from agentr.errors import RunError
+from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
 from agentr.rows.dataset import Candidate, Keep, is_own, write_dataset
 from agentr.rows.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files, mix_rows
@@ -68,6 +69,9 @@ class Method(ABC, Generic[C]):
     @abstractmethod
     def exploration(self, round_: int) -> Mapping[str, Work]:
         """Returns a round's stages of trees in order: the stage's name, and what is done in it with each task."""
+
+    def before(self, experiment: Experiment, round_: int) -> None:
+        """Does what is to be done before the run's stages, for a method from this round on: such as trying a judge."""
 
     @abstractmethod
     def stages(self, round_: int) -> list[str]:

@@ -14,6 +14,9 @@ from agentr.config.policy import SHARED_MEMORY, PolicyBackend, Sync
 from agentr.config.schema import Config, TaskSelection
 from agentr.config.training import Share, TrainConfig
 from agentr.errors import ConfigError, DataError
+from agentr.rewards.judge import How
+from agentr.rounds.experiment import Experiment
+from agentr.rounds.judging import try_judges
 from agentr.rounds.method import Method
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
@@ -21,7 +24,7 @@ from agentr.rounds.steps import Steps
 from agentr.rows.pareto import choose, measure
 from agentr.search import Sample
 from agentr.store.forest import Forest
-from agentr.store.layout import PROBE, ROLLOUTS, TRAIN, Checkpoint
+from agentr.store.layout import PROBE, ROLLOUTS, TRAIN, Checkpoint, arm_of
 from agentr.store.summaries import TrainSummary
 from agentr.train.online_job import OnlineJob
 from agentr.types import Loss, Task
@@ -93,6 +96,10 @@ class Online(Method[C]):
                 "result"
             )
             yield Problem("method.validation.tasks.split", message, "Choose another held-out split.")
+
+    def before(self, experiment: Experiment, round_: int) -> None:
+        if not experiment.store.sealed(arm_of(round_).stage(ROLLOUTS)):
+            try_judges(self.config, experiment)
 
     def stages(self, round_: int) -> list[str]:
         return [*([PROBE] if self.config.pareto.tasks else []), ROLLOUTS, TRAIN]
@@ -179,7 +186,25 @@ class Online(Method[C]):
 
     def describe(self) -> str:
         each = f"{self.config.tasks} tasks x {self.config.episodes} rollouts"
-        return f"{self.config.steps} online steps of {each}, each trained on at once"
+        return f"{self.config.steps} online steps of {each}, each trained on at once{self._judged()}"
+
+    def _judged(self) -> str:
+        """What is asked of a judge, at most, where the tasks of the round are enough for it."""
+        config, judge = self.config, self.config.judge
+        each = [
+            1 if reward.options.get("how") == How.ranking else config.episodes
+            for reward in config.rewards
+            if reward.name == "judge"
+        ]
+        asked = config.steps * max(config.tasks, config.max_tasks) * sum(each)
+        tokens, limit = asked * judge.sampling.max_tokens, judge.openai.max_cost
+        price = tokens * judge.openai.completion_price_per_mtok / 1e6
+        cost = f", which cost {price:.2f}" if price else ""
+        said = (
+            f"; {judge.openai.model} is asked to judge at most {asked:,} times, for {tokens:,} generated tokens{cost}; "
+            f"as often again where answers cannot be read; {f'the limit is {limit:g}' if limit else 'without a limit'}"
+        )
+        return said if asked else ""
 
     def _probe(self) -> Work:
         """Returns what shows how much the policy's episodes of a task differ."""

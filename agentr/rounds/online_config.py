@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from agentr.config.checks import Problem, Section
+from agentr.config.policy import AdvisorConfig, SamplingConfig, Who
 from agentr.config.schema import MethodConfig, TaskSelection
 from agentr.rewards import Gate, RewardConfig
 from agentr.rows.advantages import AdvantageConfig
@@ -47,6 +48,10 @@ class OnlineConfig(MethodConfig):
     """Which of the round's tasks are trained on."""
     rewards: list[RewardConfig] = field(default_factory=lambda: [RewardConfig()])
     """What a rollout is worth: the sum of these."""
+    judge: AdvisorConfig = field(
+        default_factory=lambda: AdvisorConfig(who=Who.nobody, sampling=SamplingConfig(temperature=0.0, max_tokens=512))
+    )
+    """Who is asked by the reward judge: openai, with the address and the budget."""
     gate: Gate = Gate.outcome
     """For whom shaping counts: prices (length, calls), factors (et_agent), a bonus (arpo), and what a reward of one's
     own says is shaping. With a gate and without shaping nothing is changed."""
@@ -66,6 +71,9 @@ class OnlineConfig(MethodConfig):
     def problems(self) -> Iterator[Problem]:
         if not self.rewards:
             yield Problem("rewards", "the list is empty", "Name at least one; see 'agentr list rewards'.")
+        if any(reward.name == "judge" for reward in self.rewards) and self.judge.who is not Who.openai:
+            message = f"{self.judge.who.value} is asked, and the reward judge asks a model behind an API"
+            yield Problem("judge.who", message, "Set method.judge={who: openai, openai: {base_url: .., model: ..}}.")
         if self.max_tasks and self.max_tasks < self.tasks:
             yield Problem(
                 "max_tasks", f"{self.max_tasks} is less than tasks = {self.tasks}", "Raise it, or set it to 0."

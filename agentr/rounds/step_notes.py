@@ -7,9 +7,11 @@ from typing import Any
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import Event, note
+from agentr.rewards.apart import NO_REWARD
 from agentr.rewards.group import Group
+from agentr.rewards.judge import agreement
 from agentr.rows.advantages import differ
-from agentr.store.dataset import iter_rows
+from agentr.store.dataset import iter_rows, read_manifest
 from agentr.store.files import append_line, read_lines
 from agentr.store.layout import STEPS
 from agentr.store.rows import Rollout
@@ -39,7 +41,8 @@ class StepNotes:
         Args:
             manifest: Of the step's trees.
         """
-        line = {"step": step, **describe(groups, manifest), **_rewarded(list(iter_rows(self._job.rows_of(step))))}
+        line = {"step": step, **describe(groups, manifest), **rewarded(list(iter_rows(self._job.rows_of(step))))}
+        line["lost_groups"] += read_manifest(self._job.rows_of(step))["dropped"].get(NO_REWARD, 0)
         first = self.lines().get(1, line)
         append_line(self._job.dataset / STEPS, line)
         entropy = next(
@@ -67,7 +70,9 @@ class StepNotes:
         if line is None:
             return ""
         reward = f", reward {line['rewards']['total']:.2f}" if "total" in line["rewards"] else ""
-        return f"success {100 * line['success']:.0f} %, calls {line['calls']:.2f}{reward}"
+        judged = [share for name, share in line.items() if name.endswith("_agreement") and share is not None]
+        agrees = f", judge agrees {100 * fmean(judged):.0f} %" if judged else ""
+        return f"success {100 * line['success']:.0f} %, calls {line['calls']:.2f}{reward}{agrees}"
 
 
 def describe(groups: Sequence[Group], manifest: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +94,9 @@ def describe(groups: Sequence[Group], manifest: dict[str, Any]) -> dict[str, Any
     }
 
 
-def _rewarded(rows: Sequence[Rollout]) -> dict[str, Any]:
+def rewarded(rows: Sequence[Rollout]) -> dict[str, Any]:
+    """Returns the summary of the rows of a step: groups with and without a signal, rewards by component, and how far a
+    judge orders the rollouts of a task as the environment's return does."""
     names = sorted({name for row in rows for name in row.rewards})
     groups: dict[str, list[Rollout]] = {}
     for row in rows:
@@ -100,7 +107,14 @@ def _rewarded(rows: Sequence[Rollout]) -> dict[str, Any]:
         "gated_groups": sum(differ([row.rewards.get("gate", 0.0) for row in group]) for group in silent),
     }
     rewards = {name: round(fmean(row.rewards.get(name, 0.0) for row in rows), 5) for name in names}
-    return {"rows": len(rows), "groups": len(groups), "silent_groups": len(silent), **gated, "rewards": rewards}
+    agreed = {}
+    for name in (name for name in names if name.startswith("judge/")):
+        both = [[(float(r.provenance.detail["earned"]), r.rewards[name]) for r in group] for group in groups.values()]
+        share, pairs = agreement(both)
+        agreed |= {f"{name}_agreement": round(share, 5) if pairs else None, f"{name}_pairs": pairs}
+    lost = sum(any("lost" in row.rewards for row in group) for group in groups.values())
+    counts = {"rows": len(rows), "groups": len(groups), "silent_groups": len(silent), "lost_groups": lost}
+    return {**counts, **gated, **agreed, "rewards": rewards}
 
 
 #: Entropy in nats a token below which a policy has all but one choice; and how many times as long as at first rollouts

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from agentr.rewards import Rewards
-from agentr.rewards.apart import RewardLost
+from agentr.rewards.apart import NO_REWARD, RewardLost
 from agentr.rewards.group import Group, Reward, group_of
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
@@ -16,6 +16,9 @@ from agentr.rows.sequences import dropped
 from agentr.search.tree import Tree
 from agentr.store.forest import Forest
 from agentr.types import Task
+
+#: Groups of a step without a reward that are named.
+SAID = 3
 
 
 class StepTrees:
@@ -38,6 +41,7 @@ class StepTrees:
     ) -> None:
         self.step, self.forest, self.tasks = step, forest, tasks
         self._config, self._rewards, self._round, self._progress = config, rewards, round_, progress
+        self._lost = 0
         self._trees: dict[str, Tree] = {}
         self._scores: dict[str, list[Reward]] = {}
         self._groups: dict[str, Group] = {}
@@ -61,21 +65,27 @@ class StepTrees:
     def telling(self) -> list[str]:
         """Returns the keys of the tasks whose rollouts are not all worth the same, in the order drawn; at most as many
         as a step has."""
-        found = (key for key in self._grown() if differ([reward.total for reward in self._scored(key)]))
+        grown = self._grown()
+        self._prepare(grown)
+        found = (key for key in grown if differ([reward.total for reward in self._scored(key)]))
         return list(itertools.islice(found, self._config.tasks))
 
     def rows(self) -> Iterator[Candidate]:
-        """Yields the rows of a sealed step, and what is dropped."""
+        """Yields the rows of a sealed step, and what is dropped. Of a step without any answer of a judge, all rows are
+        there, with advantages of 0: the run goes on."""
         keys, grown, reasoning = (
             self.forest.keys(),
             self._grown()[: self._config.tasks],
             self._round.config.build.train_on_reasoning,
         )
+        self._prepare(keys)
         chosen = (self.telling() or grown) if self._config.max_tasks else grown
+        silent = bool(self._rewards.judges) and not any(map(self._scored, keys))
         for key in keys:
-            group, rewards = self.group(key), self._scored(key)
+            group = self.group(key)
+            rewards = [Reward(0.0, {"lost": 1.0})] * len(group) if silent else self._scored(key)
             if len(group) and not rewards:
-                yield dropped(self._trees[key], "a reward gave no answer")
+                yield dropped(self._trees[key], NO_REWARD)
             elif key in chosen:
                 yield from rollout_rows(
                     group, rewards, self._config.advantages, train_on_reasoning=reasoning, trees=self._config.trees
@@ -91,12 +101,17 @@ class StepTrees:
         there = self.forest.finished()
         return [task.key for task in self.tasks if task.key in there]
 
+    def _prepare(self, keys: Sequence[str]) -> None:
+        self._rewards.prepare([self.group(key) for key in keys if key not in self._scores])
+
     def _scored(self, key: str) -> list[Reward]:
         if key not in self._scores:
             try:
                 self._scores[key] = self._rewards(self.group(key))
             except RewardLost as error:
-                said = f"        online step {self.step}: {error}; its rollouts are left out"
-                self._round.experiment.reporter.message(said, "yellow")
+                self._lost += 1
+                if self._lost <= SAID:
+                    said = f"        online step {self.step}: {error}; its rollouts are left out"
+                    self._round.experiment.reporter.message(said, "yellow")
                 self._scores[key] = []
         return self._scores[key]

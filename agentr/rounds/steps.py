@@ -23,8 +23,8 @@ from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
 from agentr.errors import InfraError
 from agentr.observe.progress import Update
-from agentr.rewards import Rewards
 from agentr.rounds.background import Beside
+from agentr.rounds.judging import rewards_of
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.rounds.step_notes import StepNotes
@@ -74,7 +74,7 @@ class Steps:
         self.differing = differing
         self.stage = round_.arm.stage(ROLLOUTS)
         self.training: Beside[TrainSummary]
-        self._rewards = Rewards.of(config.rewards, config.gate)
+        self._rewards = rewards_of(config, self.experiment)
         self._notes = StepNotes(job, self.stage, self.experiment.reporter, self.experiment.store.event)
         self._validation = Validation(config.validation, round_, job)
 

@@ -217,6 +217,11 @@ class Layout:
         return self.logs / "now.json"
 
     @property
+    def judged(self) -> Path:
+        """What the model of ``method.judge`` answered, by what it was asked."""
+        return self.root / "judged.jsonl"
+
+    @property
     def tracking(self) -> Path:
         """What was logged to experiment trackers, and what they keep on disk (``agentr.track``)."""
         return self.root / "tracking"

@@ -46,11 +46,12 @@ class Stub:
             self.active += 1
             self.most_active = max(self.most_active, self.active)
             try:
-                self.bodies.append(await request.json())
+                body = await request.json()
+                self.bodies.append(body)
                 self.keys.append(request.headers.get("Authorization", ""))
                 answer = self.answers[min(len(self.bodies), len(self.answers)) - 1]
                 await asyncio.sleep(self.hang_s)
-                return answer(self.bodies[-1])
+                return answer(body)
             finally:
                 self.active -= 1
 
