@@ -40,7 +40,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "list": ("agentr list", "agentr list methods", "agentr list webshop"),
     "config": ("agentr config schema",),
     "config schema": ("agentr config schema",),
-    "init": ("agentr init my_agent",),
+    "init": ("agentr init my_environment", "agentr init my_agent --agent"),
     "search": (
         "agentr search --run runs/demo --tree TASK --turn 3 --policy rounds/02",
         "agentr search --run runs/demo --tree TASK --turn 3 --iterations 40 --set collect.in_flight=4",

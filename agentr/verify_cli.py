@@ -9,8 +9,15 @@ import typer
 
 from agentr.console import Console, echo
 
-#: The project that ``init`` copies; docs/add_an_environment.md explains its environment.
-PROJECT = Path(__file__).parent / "commands" / "project"
+#: The projects that ``init`` copies; docs/add_an_environment.md and docs/your_agent.md explain them.
+PROJECTS = Path(__file__).parent / "commands" / "projects"
+#: What they are, and how one goes on.
+_ABOUT = {
+    "environment": "lamps/ is an environment, run.yaml a run on it, test_lamps.py its test. Go on in that folder:\n"
+    "  python -m pytest\n  PYTHONPATH=. agentr envs play lamps:Lamps\n  PYTHONPATH=. agentr run run.yaml",
+    "agent": "agent/ is a program that asks a model, train.jsonl and test.jsonl are its tasks, grade.py is its reward, "
+    "run.yaml a run of it, test_agent.py its test. Go on in that folder:\n  python -m pytest\n  agentr run run.yaml",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -78,8 +85,11 @@ def list_(
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    agent: Annotated[
+        bool, typer.Option("--agent", help="Of an agent, a program that asks a model, in place of an environment.")
+    ] = False,
 ) -> None:
-    """Write a project of your own: an environment, a configuration that runs a round on it, and a test."""
+    """Write a project of your own: an environment or an agent, a configuration that runs a round on it, and a test."""
     import shutil
 
     from agentr.config.json_schema import config_schema as schema
@@ -88,10 +98,10 @@ def init(
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is already there", hint="Name a new folder.")
-    shutil.copytree(PROJECT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    kind = "agent" if agent else "environment"
+    shutil.copytree(PROJECTS / kind, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "schema.json").write_text(json.dumps(schema(methods()), indent=1), encoding="utf-8")
-    echo(f"{folder}: lamps/ is an environment, run.yaml a run on it, test_lamps.py its test. Go on in that folder:")
-    echo("  python -m pytest\n  PYTHONPATH=. agentr envs play lamps:Lamps\n  PYTHONPATH=. agentr run run.yaml")
+    echo(f"{folder}: {_ABOUT[kind]}")
 
 
 def config_schema() -> None:

@@ -108,6 +108,9 @@ class Environment(ABC, Generic[State]):
     fast: bool = False
     #: Splits beside those in ``spec.yaml`` that need options or files, each with whether it may be trained on.
     optional_splits: ClassVar[Mapping[str, bool]] = {}
+    #: Options that name files, as texts or as mappings to texts; a configuration file gives them relative to itself.
+    #: Only of environments that come along: those of others are not imported to read a configuration.
+    paths: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
     def spec(self) -> EnvironmentSpec:

@@ -105,6 +105,7 @@ class Description:
             then.
         options: Names of the options: the parameters of the class.
         needed: Those of them that have no default.
+        paths: Those of them that name files.
         step_limit: Actions an episode may take, without options; 0 if not known.
         examples: Number of worked examples in the specification, without options.
         requirements: Things needed from outside, each with whether it was found here.
@@ -116,6 +117,7 @@ class Description:
     splits: Mapping[str, bool] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     step_limit: int = 0
     examples: int = 0
     requirements: tuple[Requirement, ...] = ()
@@ -149,6 +151,7 @@ def about(name: str) -> Description:
         title=name,
         options=tuple(parameters),
         needed=tuple(option for option, needed in parameters.items() if needed),
+        paths=getattr(cls, "paths", ()),
         requirements=tuple(cls.requirements()),
     )
     folder = getattr(cls, "folder", None)

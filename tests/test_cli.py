@@ -21,6 +21,7 @@ from agentr.errors import ConfigError, RunError
 from agentr.rounds.plan import Plan
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
+from env_servers.sandbox import launch
 from tests.notes import Notes
 from tests.runs import dataset, round_of, written
 from tests.support import tiny_tokenizer
@@ -566,17 +567,29 @@ def test_a_dry_run_shows_where_each_value_is_from(tmp_path: Path) -> None:
         assert expected in lines, expected
 
 
-def test_a_project_of_ones_own_is_begun(tmp_path: Path) -> None:
-    """Its test plays its environment through a server; its configuration is checked by the schema beside it."""
+@pytest.mark.parametrize(
+    ("kind", "page", "explained"),
+    [
+        ((), "add_an_environment", ("lamps/__init__.py", "lamps/spec.yaml")),
+        (("--agent",), "your_agent", ("agent/agent.py", "grade.py")),
+    ],
+    ids=("environment", "agent"),
+)
+def test_a_project_of_ones_own_is_begun(
+    tmp_path: Path, kind: tuple[str, ...], page: str, explained: tuple[str, ...]
+) -> None:
+    """Its test plays its environment; its configuration is checked by the schema beside it."""
+    if kind and not launch.available():
+        pytest.skip("programs cannot be isolated here")
     project = tmp_path / "mine"
-    assert agentr("init", project).exit_code == 0
+    assert agentr("init", project, *kind).exit_code == 0
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=project, capture_output=True, text=True
     )
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
-    page = (ROOT / "docs/add_an_environment.md").read_text()
-    for file in ("lamps/__init__.py", "lamps/spec.yaml"):
-        assert (project / file).read_text() in page, "the page explains it"
+    text = (ROOT / f"docs/{page}.md").read_text()
+    for file in explained:
+        assert (project / file).read_text() in text, "the page explains it"
     jsonschema.validate(
         yaml.safe_load((project / "run.yaml").read_text()), json.loads((project / "schema.json").read_text())
     )

@@ -2,8 +2,9 @@
 Nothing is loaded or started for it."""
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from agentr.config.checks import Problem
@@ -60,6 +61,25 @@ def environment_problems(config: Config) -> Iterator[Problem]:
     if config.prompt.examples > known.examples:
         message = f"{config.prompt.examples} are asked for, and {config.env.name} has {known.examples} worked examples"
         yield Problem("prompt.examples", message, "Lower it, or add examples to the environment's spec.yaml.")
+
+
+def placed(name: str, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Returns options of an environment that comes along, the files that they name below a folder; of others, as they
+    are."""
+    from env_servers import registry
+
+    try:
+        paths = registry.about(name).paths if name in registry.ENVIRONMENTS else ()
+    except registry.UnknownEnvironment:  # who checks the configuration says so
+        paths = ()
+    return {key: _below(folder, value) if key in paths else value for key, value in options.items()}
+
+
+def _below(folder: Path, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _below(folder, one) for key, one in value.items()}
+    relative = isinstance(value, str) and value and not value.startswith(("~", "${"))
+    return str((folder / value).absolute()) if relative else value
 
 
 def _openenv_problems(config: Config, taken: Collection[str]) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 
 from agentr.config.chat_template import template_text
 from agentr.config.checks import Problem, rules
-from agentr.config.environment import environment_problems
+from agentr.config.environment import environment_problems, placed
 from agentr.config.files import file_problems
 from agentr.config.identity import flatten, plain
 from agentr.config.layers import (
@@ -37,7 +37,7 @@ from agentr.config.layers import (
 from agentr.config.literal import literal, resolvers
 from agentr.config.merging import merge_layers, origin_of, parse_config, require_none
 from agentr.config.overlays import replace
-from agentr.config.schema import Config, MethodConfig
+from agentr.config.schema import Config, EnvConfig, MethodConfig
 from agentr.errors import ConfigError
 
 
@@ -113,6 +113,8 @@ def load(
     layers = with_endpoints(layers)
     replace([layer.data for layer in layers], "method", "type")
     replace([layer.data for layer in layers], "env", "name", owned=("options",))
+    if not whole:
+        _place_options(layers)
     method = find(next((str(t) for layer in reversed(layers) if (t := section_of(layer, "method").get("type"))), ""))
     problems: list[Problem] = []
     by_type = _by_type(layers)
@@ -175,6 +177,16 @@ def _later_problems(config: Config, find: FindMethod, files: bool) -> Iterator[P
         problems = [*rules(later), *find(later.method.type).check(later)]
         problems += [*file_problems(later), *environment_problems(later)] if files else []
         yield from (dataclasses.replace(problem, source=f"from round {number}") for problem in problems)
+
+
+def _place_options(layers: Sequence[Layer]) -> None:
+    """Makes the files that options of the environment name absolute: they are relative to the file that names them, and
+    those of the command line to the current folder."""
+    sections = [(section_of(layer, "env"), Path(layer.source).parent) for layer in layers]
+    name = next((str(env["name"]) for env, _ in reversed(sections) if env.get("name")), EnvConfig.name)
+    for env, folder in sections:
+        if isinstance(env.get("options"), dict):
+            env["options"] = placed(name, env["options"], folder)
 
 
 def _by_type(layers: Sequence[Layer]) -> dict[str, dict[str, Any]]:

@@ -132,7 +132,8 @@ class EnvConfig(Section):
     name: str = "textcraft"
     """A name of ``agentr list environments``, or ``module:class``."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the environment's class, e.g. distractors: 3."""
+    """Arguments of the environment's class, e.g. distractors: 3.
+    Files that those of ``program`` name are relative to the YAML file."""
     one_line: bool = False
     """Line breaks and tabs in answers to actions become spaces (the released code of Agent-R); the first observation
     stays as it is."""

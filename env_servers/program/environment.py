@@ -92,6 +92,7 @@ class Program(Environment[Played]):
     """
 
     folder = Path(__file__).parent
+    paths = ("tasks", "reward", "workdir")
 
     def __init__(
         self,
