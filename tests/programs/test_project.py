@@ -57,7 +57,7 @@ run = agentr.train_agent(
     "grade.py:score",
     workdir="agent",
     config="run.yaml",
-    overrides={"cluster.dashboard": False, "warm_start.train.steps": 30, "collect.tasks.limit": 12},
+    overrides={"cluster.dashboard": False},
 )
 assert run.rounds[1].dataset.summary.rows >= 1
 """
