@@ -190,7 +190,7 @@ class OpenAIPolicy:
     def _body(self, request: GenerateRequest, have: int) -> dict[str, Any]:
         sampling, calls = request.sampling, self._codec.calls if request.tools else None
         if sampling.form or (request.tools and calls is None):
-            raise ConfigError("a program's call has tools, or asks for a form: agentr passes neither on to an API yet.")
+            raise ConfigError("a program's call has tools, or asks for a form: neither is passed on to an API yet.")
         body: dict[str, Any] = {
             "model": self._api.model,
             "messages": as_messages(request.messages, calls)

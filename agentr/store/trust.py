@@ -36,8 +36,8 @@ _trusting = ContextVar("trusting", default=False)
 #: Kinds of what is named, each known by the key or by the value.
 _KINDS = {
     "variable": (r".*_env", r".+"),
-    "program": (r"env\.python", r".+"),
-    "code": (r".*", r".*\.py|[A-Za-z_][\w.]*:[A-Za-z_]\w*"),
+    "program": (r"env\.python|env\.options\.command", r".+"),
+    "code": (r".*", r".*\.py(:[A-Za-z_]\w*)?|[A-Za-z_][\w.]*:[A-Za-z_]\w*"),
     "address": (r".*", r"\w+://.+"),
 }
 
