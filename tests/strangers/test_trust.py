@@ -30,6 +30,8 @@ NAMES: dict[str, dict[str, object]] = {
     "a file of code": {"method": {"type": "{folder}/own.py"}},
     "a module": {"method": {"type": "grpo", "rewards": [{"name": "owner.rewards:Reward"}]}},
     "a program": {"env": {"python": "/opt/python"}},
+    "the program": {"env": {"name": "program", "options": {"command": ["my_agent"], "tasks": {"train": "t.json"}}}},
+    "a grader's code": {"env": {"options": {"reward": "{folder}/own.py:score"}}},
     "an address": {"env": {"url": "http://somewhere:8000"}},
     "a mirror": {"run": {"mirror": "s3://bucket/r"}},
     "a variable": {"env": {"url": "http://somewhere:8000", "token_env": "AWS_SECRET_ACCESS_KEY"}},
@@ -106,7 +108,7 @@ def test_a_variable_that_does_not_say_yes_says_no(tmp_path: Path, value: str, mo
         needs_trust(stored(tmp_path / "r", "an address"))
 
 
-@pytest.mark.parametrize("name", ["a file of code", "a module", "code in a later round"])
+@pytest.mark.parametrize("name", ["a file of code", "a module", "a grader's code", "code in a later round"])
 def test_changed_code_is_other_code(tmp_path: Path, name: str) -> None:
     file = stored(tmp_path / "r", name)
     started(file)
