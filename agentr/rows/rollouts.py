@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agentr.rewards.group import Group, Reward
 from agentr.rows.advantages import AdvantageConfig, advantages
-from agentr.rows.sequences import dropped, make_row, recorded
+from agentr.rows.sequences import SEVERAL, dropped, make_row, recorded
 from agentr.store.rows import Dropped, Rollout
 
 
@@ -29,6 +29,9 @@ def rollout_rows(
         nodes = [node.id for node in episode.path]
         if not any(node.logprobs for node in episode.path):
             yield dropped(episode.tree, "no log-probabilities", nodes)
+            continue
+        if any(node.behind for node in episode.path[:-1]):
+            yield dropped(episode.tree, SEVERAL, nodes)
             continue
         recorded_turns = recorded(episode.path, trained=True, on_reasoning=train_on_reasoning)
         taken = [replace(turn, trained=turn.trained and bool(turn.logprobs)) for turn in recorded_turns]

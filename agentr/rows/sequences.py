@@ -18,6 +18,8 @@ from agentr.store.rows import Dropped, Preference, Provenance, Row
 
 #: Begins the names of counts in a row's provenance: turns that were chosen to be context, by reason.
 CONTEXT = "context: "
+#: Why an episode is no one sequence that is of several conversations of a program.
+SEVERAL = "of several conversations"
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def make_row(
 def _refuse_cuts(tree: Tree, turns: Sequence[Turn]) -> None:
     if any(turn.behind for turn in turns[:-1]):
         raise DataError(
-            f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are of several conversations",
+            f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are {SEVERAL}",
             hint="Use a method that learns single turns or whole episodes: their rows are one for each conversation.",
         )
     if tree.hiding is not None and any(map(tree.hiding.changes, turns[:-1])):

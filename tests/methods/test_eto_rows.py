@@ -103,6 +103,14 @@ def test_the_difference_must_exceed_the_margin(margin: float, made: int) -> None
     assert dropped == ({} if made else {"difference within the margin": 1})
 
 
+def test_a_run_of_several_conversations_is_counted_and_no_side() -> None:
+    for several, made in (("wait sleep", 0), ("sleep", 1)):  # after the last turn there is no conversation any more
+        tree = explored((several, 0.5))
+        tree.nodes[1].behind = (0, 0)
+        pairs, dropped = contrast(tree, expert())
+        assert (len(pairs), dropped) == (made, {} if made else {"of several conversations": 1})
+
+
 def test_the_policy_may_be_kept_from_winning() -> None:
     pairs, dropped = contrast(explored(("open", 0.9), ("wait", 0.1)), expert(earned=0.5), policy_may_win=False)
     assert sides(pairs) == [("take unlock", "wait")]

@@ -167,3 +167,10 @@ def test_a_turn_without_log_probabilities_is_context_in_a_rollout() -> None:
         bool(m) for m in forced.loss_mask
     ]
     assert [a != 0 for a in forced.advantages] == [bool(m) for m in forced.loss_mask]
+
+
+def test_a_rollout_of_several_conversations_is_dropped_and_the_others_are_rows() -> None:
+    tree = tree_of("a / b: 1.0", "c / d: 0.0")
+    tree.nodes[1].behind = (0, 0)
+    lost, row = rollout_rows(group_of(tree), [Reward(1.0), Reward(0.0)], AdvantageConfig())
+    assert isinstance(lost, Dropped) and lost.reason == "of several conversations" and isinstance(row, Rollout)

@@ -20,7 +20,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt
 
 from agentr.config.checks import Section
-from agentr.rows.sequences import dropped, make_pair, recorded
+from agentr.rows.sequences import SEVERAL, dropped, make_pair, recorded
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Outcome
@@ -216,6 +216,9 @@ class _Contrast:
         better, worse = comparison.better, comparison.worse
         extra = self.config.extra_turns
         longest = len(better.turns) + extra if extra >= 0 else len(worse.turns)
+        if any(turn.behind for turn in (*better.turns[:-1], *worse.turns[: min(longest, len(worse.turns)) - 1])):
+            self._drop(SEVERAL, better, worse)
+            return None
         pair = make_pair(
             self.tree.prompt(better.before),
             (better.tree, recorded(better.turns, trained=True, on_reasoning=self.on_reasoning)),
