@@ -60,27 +60,29 @@ LOOK, TAKE, SOME = (
     call("take", item="apples", number=2),
     call("take", item="pears", number=1),
 )
-BASH = [
-    "cat mean.py",
-    "sed -i 's:/ 2:/ len(numbers):' mean.py",
-    "sed -i 's:/ 2:/ 3:' mean.py; cat mean.py",
-    "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
-]
-#: What the policy draws from: right, wrong and broken turns. By the agent, as its file's name and argument.
-AGENTS: dict[str, list[str]] = {
-    "with_langgraph": [f"So.\n{LOOK}\n{TAKE}", TAKE, SOME, "Done.", call("sell"), "<tool_call>\n{"],
-    "with_langgraph_fan_out": [TAKE, TAKE, SOME, "Take 2 apples."],
-    "with_openai_agents": [call("transfer_to_clerk"), f"So.\n{LOOK}\n{TAKE}", TAKE, SOME, "Done."],
-    "with_smolagents": [
-        "Thought: how many?\n<code>\nprint(count('apples'))\n</code>",
-        "<code>\ntake('apples', 2)\n</code>",
-        "<code>\ntake('pears', 1)\n</code>",
-        "<code>\nfinal_answer('3')\n</code>",
-        "I do not know.",
-    ],
-    "with_smolagents tools": [f"{LOOK}\n{TAKE}", TAKE, SOME, call("final_answer", answer="3")],
-    "with_pydantic_ai": [f"{LOOK}\n{TAKE}", TAKE, SOME, call("final_result", left=3), call("final_result", left="x")],
-    "with_mini_swe_agent": [*(call("bash", command=line) for line in BASH), "I do not know."],
+SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+#: Turns that solve the task, one after the other, and others, right, wrong and broken. By the agent, as its file's name
+#: and argument.
+AGENTS: dict[str, tuple[list[str], list[str]]] = {
+    "with_langgraph": ([TAKE, "Done."], [f"So.\n{LOOK}\n{TAKE}", SOME, call("sell"), "<tool_call>\n{"]),
+    "with_langgraph_fan_out": ([TAKE, "Done."], [SOME, "Take 2 apples."]),
+    "with_openai_agents": (
+        [call("transfer_to_clerk"), TAKE, "Done."],
+        [LOOK, SOME, f"So.\n{LOOK}\n{TAKE}", call("take", item="apples", number=9)],
+    ),
+    "with_smolagents": (
+        ["<code>\ntake('apples', 2)\n</code>", "<code>\nfinal_answer('3')\n</code>"],
+        ["Thought: how many?\n<code>\nprint(count('apples'))\n</code>", "<code>\ntake('pears', 1)\n</code>", "Well."],
+    ),
+    "with_smolagents tools": ([TAKE, call("final_answer", answer="3")], [f"{LOOK}\n{TAKE}", SOME]),
+    "with_pydantic_ai": (
+        [TAKE, call("final_result", left=3)],
+        [f"{LOOK}\n{TAKE}", SOME, call("final_result", left="x"), call("final_result", left=5)],
+    ),
+    "with_mini_swe_agent": (
+        [call("bash", command="sed -i 's:/ 2:/ len(numbers):' mean.py"), call("bash", command=SUBMIT)],
+        [*(call("bash", command=line) for line in ("cat mean.py", "sed -i 's:/ 2:/ 3:' mean.py", SUBMIT)), "Well."],
+    ),
 }
 
 
@@ -123,16 +125,19 @@ def options_of(name: str, python: FindPython) -> dict[str, Any]:
 
 
 class Scripted:
-    """Draws one of some turns by the seed alone; a turn ends where a stop string does, as an engine's."""
+    """Draws, by the seed and the number of turns so far, as often the next right turn as one of the others; a turn ends
+    where a stop string does, as an engine's."""
 
-    def __init__(self, codec: ChatCodec, turns: Sequence[str]) -> None:
-        self.codec, self.turns = codec.with_tools(()), turns
+    def __init__(self, codec: ChatCodec, right: Sequence[str], others: Sequence[str]) -> None:
+        self.codec, self.right, self.others = codec.with_tools(()), right, others
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:
         return [self._drawn(random.Random(f"{request.sampling.seed}/{n}"), request) for n in range(request.n)]
 
     def _drawn(self, rng: random.Random, request: GenerateRequest) -> Completion:
-        text = rng.choice(self.turns)
+        turn = sum(message.role == "assistant" for message in request.messages)
+        follows = rng.random() < 0.5 and turn < len(self.right)
+        text = self.right[turn] if follows else rng.choice(self.others)
         ends = next((stop for stop in request.sampling.stop if text.endswith(stop)), "")
         ids = tuple(self.codec.begin(text) if ends else self.codec.turn(text))
         return Completion(text, ids, (-0.25,) * len(ids), FinishReason.STOP)
@@ -162,9 +167,9 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         server.stop()
 
 
-async def agent_of(env: EnvClient, codec: ChatCodec, turns: Sequence[str]) -> Agent:
+async def agent_of(env: EnvClient, codec: ChatCodec, name: str) -> Agent:
     return Agent(
-        policy=Scripted(codec, turns),
+        policy=Scripted(codec, *AGENTS[name]),
         env=env,
         codec=codec,
         spec=await env.spec(),
@@ -202,14 +207,14 @@ def test_an_agent_of_another_library_is_searched_and_revised(
     async def main() -> tuple[Tree, str]:
         env = EnvClient([server.url()], "secret", timeout_s=300, retries=0)
         try:
-            agent = await agent_of(env, codec, AGENTS[name])
+            agent = await agent_of(env, codec, name)
             tasks = (await env.tasks(TaskSelection(split="train")))[:1]
             plan = TreeJob(
                 folder=tmp_path / "trees",
                 tasks=tuple(tasks),
                 seed=3,
                 policy="test",
-                work=Grow(UCT(UCTConfig(iterations=8, max_depth=7, width=3))),
+                work=Grow(UCT(UCTConfig(iterations=10, max_depth=6, width=3))),
                 sampling=agent.sampling,
                 limits=Limits(infra_retries=0),
             )
