@@ -1,11 +1,13 @@
 """Several conversations in one episode: prompts, messages and rows; and which conversation a call goes on from."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as tried_with
 from hypothesis import strategies as st
 
 from agentr.collect.asked import answered, check_settings, codec_of, following, form_of
@@ -19,7 +21,7 @@ from agentr.search.stored import from_json, read_child, stored_child, to_json
 from agentr.tasks.tool_calls import Call
 from agentr.types import Asked, Completion, FinishReason, Message, Outcome, Task, messages_of
 from env_servers.observation import Answer
-from env_servers.program.protocols import chat
+from env_servers.program.protocols import PROTOCOLS, Wire, chat
 from env_servers.program.requests import BadRequest, Request, continues, difference, ignoring
 from tests.policy.test_tools import QWEN_TOOLS, byte_level
 
@@ -344,20 +346,31 @@ def test_an_answer_is_read_back_from_its_action(content: str, arguments: str, to
     assert Answer.read(content).content == content
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=4),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["role", "content", "messages", "tools", "type", "function", "tool_calls"]), inner
-            )
-        ),
-    )
+WORDS = (
+    "auto none any tool function custom json_schema json_object text user assistant tool_result tool_use function_call "
+    "function_call_output reasoning"
 )
-def test_a_body_is_read_or_refused(body: Any) -> None:
-    for tried in (body, {"messages": body}, {"messages": [body]}, {"messages": [{**user("a"), "tool_calls": body}]}):
-        try:
-            chat.read(tried)
-        except BadRequest:
-            continue
+KEYS = st.sampled_from(
+    "role content messages input tools type function tool_calls name tool_choice format system text schema json_schema "
+    "response_format output_config stop max_tokens arguments".split()
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(WORDS.split()) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+)
+
+
+@pytest.mark.parametrize("wire", PROTOCOLS.values(), ids=PROTOCOLS)
+@tried_with(deadline=None, max_examples=300)
+@given(body=ANYTHING, key=KEYS)
+def test_a_body_is_read_or_refused(wire: Wire, body: Any, key: str) -> None:
+    asked = {"messages": [user("a")], "input": [user("a")]}
+    within = {"messages": [body], "input": [body]}
+    for tried in (
+        body,
+        asked | {key: body},
+        within,
+        {"messages": [user("a") | {key: body}], "input": [{"type": body}]},
+    ):
+        with contextlib.suppress(BadRequest):
+            wire.read(tried)

@@ -51,12 +51,14 @@ def _choice(choice: Any) -> tuple[Any, bool]:
     """Which tools are to be called, and whether one at most."""
     if choice is None:
         return None, False
-    kind = choice.get("type") if isinstance(choice, dict) else choice
-    known = {"auto": None, "any": "required", "none": "none"}
-    if kind not in known and not (kind == "tool" and isinstance(choice.get("name"), str)):
+    about = choice if isinstance(choice, dict) else {"type": choice}
+    kind, one = about.get("type"), about.get("disable_parallel_tool_use") is True
+    for name, meant in (("auto", None), ("any", "required"), ("none", "none")):
+        if kind == name:
+            return meant, one
+    if kind != "tool" or not isinstance(about.get("name"), str):
         raise BadRequest(f"tool_choice={str(choice)[:200]} is not served")
-    one = choice.get("disable_parallel_tool_use") is True
-    return (known[kind] if kind in known else {"name": choice["name"]}), one
+    return {"name": about["name"]}, one
 
 
 def _messages(message: Any) -> Iterator[dict[str, Any]]:
