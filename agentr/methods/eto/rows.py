@@ -11,7 +11,7 @@ its released code).
 Turns that the environment did not understand count like all others: a rejected side makes them less likely.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import combinations
@@ -216,7 +216,7 @@ class _Contrast:
         better, worse = comparison.better, comparison.worse
         extra = self.config.extra_turns
         longest = len(better.turns) + extra if extra >= 0 else len(worse.turns)
-        if any(turn.behind for turn in (*better.turns[:-1], *worse.turns[: min(longest, len(worse.turns)) - 1])):
+        if _several(better.turns) or _several(worse.turns[:longest]):
             self._drop(SEVERAL, better, worse)
             return None
         pair = make_pair(
@@ -246,6 +246,11 @@ class _Contrast:
             seen.add(sides)
             return pair
         return None
+
+
+def _several(turns: Sequence[Node]) -> bool:
+    """Whether turns are of several conversations."""
+    return any(turn.behind for turn in turns[:-1])
 
 
 def _demonstration(tree: Tree, config: ContrastConfig) -> _Trajectory | None:
