@@ -216,13 +216,14 @@ class _Contrast:
         better, worse = comparison.better, comparison.worse
         extra = self.config.extra_turns
         longest = len(better.turns) + extra if extra >= 0 else len(worse.turns)
-        if _several(better.turns) or _several(worse.turns[:longest]):
+        shown = worse.turns[:longest]
+        if _several(better.turns) or _several(shown):
             self._drop(SEVERAL, better, worse)
             return None
         pair = make_pair(
             self.tree.prompt(better.before),
             (better.tree, recorded(better.turns, trained=True, on_reasoning=self.on_reasoning)),
-            (worse.tree, recorded(worse.turns[:longest], trained=True, on_reasoning=self.on_reasoning)),
+            (worse.tree, recorded(shown, trained=True, on_reasoning=self.on_reasoning)),
             kind,
             chosen_by=better.by.value,
             rejected_by=worse.by.value,
