@@ -8,4 +8,5 @@ from langchain_openai import ChatOpenAI
 from shop import count, opened, take
 
 agent = create_agent(ChatOpenAI(model="any"), tools=[count, take])
-print(agent.invoke({"messages": [("user", opened())]})["messages"][-1].text)
+# one after the other, as they share the stock
+print(agent.invoke({"messages": [("user", opened())]}, {"max_concurrency": 1})["messages"][-1].text)

@@ -30,7 +30,7 @@ def adviser(view: str):
 
 def act(state: State) -> dict:
     text = "\n".join([state["task"], *sorted(state["advice"])])
-    create_agent(model, tools=[count, take]).invoke({"messages": [("user", text)]})
+    create_agent(model, tools=[count, take]).invoke({"messages": [("user", text)]}, {"max_concurrency": 1})
     return {}
 
 

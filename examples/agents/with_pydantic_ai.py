@@ -4,7 +4,7 @@
 """pydantic-ai: two tools and an output of a given structure."""
 
 from pydantic import BaseModel
-from pydantic_ai import Agent
+from pydantic_ai import Agent, Tool
 from shop import count, opened, take
 
 
@@ -12,5 +12,7 @@ class Done(BaseModel):
     left: int
 
 
-agent = Agent("openai-chat:any", output_type=Done, tools=[count, take])
+# one after the other, as they share the stock
+tools = [Tool(count, sequential=True), Tool(take, sequential=True)]
+agent = Agent("openai-chat:any", output_type=Done, tools=tools)
 print(agent.run_sync(opened()).output.left)

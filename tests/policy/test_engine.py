@@ -251,25 +251,6 @@ def test_a_missing_model_is_named(tmp_path):
         VLLMEngine(tmp_path, MODEL, POLICY)
 
 
-def test_a_dead_thread_fails_everything_that_waits(folders, monkeypatch):
-    """Last: an engine cannot be brought back within its process."""
-    engine = VLLMEngine(folders[0], MODEL, POLICY)
-
-    async def main():
-        waiting = [asyncio.create_task(engine.generate(request(max_tokens=400, seed=i))) for i in range(3)]
-        while not (await engine.health()).running:
-            await asyncio.sleep(0.001)
-        monkeypatch.setattr("vllm.v1.engine.llm_engine.LLMEngine.step", lambda self: 1 / 0)
-        results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert all(isinstance(r, InfraError) and "stepping thread died: ZeroDivisionError" in str(r) for r in results)
-        with pytest.raises(InfraError, match="stepping thread died"):
-            await engine.generate(request())
-        with pytest.raises(InfraError, match="stepping thread died"):
-            await engine.health()
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("settings", [{"tool_choice": "required"}, {"response_format": {"enum": ["red", "blue"]}}])
 def test_a_random_model_follows_the_form_that_a_call_asks_for(engine, settings: dict[str, Any]) -> None:
     tokenizer = deepcopy(tiny_tokenizer())
@@ -290,3 +271,22 @@ def test_a_random_model_follows_the_form_that_a_call_asks_for(engine, settings: 
             assert call["name"] == "paint" and json.loads(call["arguments"])["colour"] in ("red", "blue")
         else:
             assert json.loads(answer.content) in ("red", "blue")
+
+
+def test_a_dead_thread_fails_everything_that_waits(folders, monkeypatch):
+    """Last: an engine cannot be brought back within its process."""
+    engine = VLLMEngine(folders[0], MODEL, POLICY)
+
+    async def main():
+        waiting = [asyncio.create_task(engine.generate(request(max_tokens=400, seed=i))) for i in range(3)]
+        while not (await engine.health()).running:
+            await asyncio.sleep(0.001)
+        monkeypatch.setattr("vllm.v1.engine.llm_engine.LLMEngine.step", lambda self: 1 / 0)
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(r, InfraError) and "stepping thread died: ZeroDivisionError" in str(r) for r in results)
+        with pytest.raises(InfraError, match="stepping thread died"):
+            await engine.generate(request())
+        with pytest.raises(InfraError, match="stepping thread died"):
+            await engine.health()
+
+    asyncio.run(main())
