@@ -33,7 +33,8 @@ def describe_row(trace: RowTrace, decode: Callable[[Sequence[int]], str] | None)
         for name, ids in (("prompt", row.prompt_ids), ("chosen", row.chosen_ids), ("rejected", row.rejected_ids)):
             yield from (f"text of the {name}:", _indented(decode(ids)))
     else:
-        yield from ("text:", _indented(decode(row.input_ids)))
+        for number, ids in enumerate(row.sequences(), 1):
+            yield from ("text:" if number == 1 else f"conversation {number}:", _indented(decode(ids)))
 
 
 def _side(name: str, side: Side) -> Iterator[str]:

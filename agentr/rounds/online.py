@@ -55,12 +55,6 @@ class Online(Method[C]):
         if config.policy.backend is PolicyBackend.openai:
             message = f"{cls.name} trains the weights that collect, and policy.backend = openai has none here"
             yield Problem("policy.backend", message, "Set policy.backend=vllm.")
-        if not config.turns.keep_reasoning:
-            message = (
-                f"false leaves reasoning out of later prompts, so that a rollout is no one sequence, and {cls.name} "
-                "trains on rollouts"
-            )
-            yield Problem("turns.keep_reasoning", message, "Set turns.keep_reasoning=true.")
         sampling = config.collect.sampling
         for key, value in (("temperature", sampling.temperature), ("top_p", sampling.top_p)):
             if value != 1.0:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agentr.rewards.group import Group, Reward
 from agentr.rows.advantages import AdvantageConfig, advantages
-from agentr.rows.sequences import SEVERAL, dropped, make_row, recorded
+from agentr.rows.sequences import conversations, dropped, provenance, recorded
 from agentr.store.rows import Dropped, Rollout
 
 
@@ -20,28 +20,34 @@ def rollout_rows(
         rewards: Of each episode.
         train_on_reasoning: Also train on the reasoning of turns.
         trees: As for ``advantages``.
-
-    Raises:
-        DataError: The policy did not see the reasoning of earlier turns, so that a rollout is no one sequence.
     """
     by_turn = advantages(group.episodes, [reward.total for reward in rewards], config, trees)
-    for episode, reward, turns in zip(group.episodes, rewards, by_turn, strict=True):
-        nodes = [node.id for node in episode.path]
+    for episode, reward, values in zip(group.episodes, rewards, by_turn, strict=True):
+        tree, nodes = episode.tree, [node.id for node in episode.path]
         if not any(node.logprobs for node in episode.path):
-            yield dropped(episode.tree, "no log-probabilities", nodes)
+            yield dropped(tree, "no log-probabilities", nodes)
             continue
-        if any(node.behind for node in episode.path[:-1]):
-            yield dropped(episode.tree, SEVERAL, nodes)
+        turns = [
+            replace(turn, trained=turn.trained and bool(turn.logprobs))
+            for turn in recorded(episode.path, trained=True, on_reasoning=train_on_reasoning)
+        ]
+        parts = conversations(tree, turns)
+        if not parts:
+            yield dropped(tree, "no token", nodes)
             continue
-        recorded_turns = recorded(episode.path, trained=True, on_reasoning=train_on_reasoning)
-        taken = [replace(turn, trained=turn.trained and bool(turn.logprobs)) for turn in recorded_turns]
-        row = make_row(episode.tree, taken, "rollout", earned=episode.earned)
-        if row is None:
-            yield dropped(episode.tree, "no token", nodes)
-            continue
-        by_token = itertools.chain.from_iterable(
-            itertools.repeat(value, sum(turn.mask)) for value, turn in zip(turns, taken, strict=True)
+        each: list[float] = []
+        for part in parts:
+            by_token = itertools.chain.from_iterable(
+                itertools.repeat(values[number], sum(turns[number].mask)) for number in part.starts
+            )
+            each += [next(by_token) if trained else 0.0 for trained in part.mask]
+        ids, mask, logprobs = (
+            tuple(itertools.chain.from_iterable(getattr(part, name) for part in parts))
+            for name in ("ids", "mask", "logprobs")
         )
-        each = tuple(next(by_token) if trained else 0.0 for trained in row.loss_mask)
-        scores = {"total": reward.total, **reward.parts}
-        yield Rollout(row.input_ids, row.loss_mask, row.provenance, row.logprobs, each, episode.tree.task.key, scores)
+        starts = tuple(itertools.accumulate(len(part.ids) for part in parts[:-1]))
+        made, scores = (
+            provenance(tree, turns, "rollout", earned=episode.earned),
+            {"total": reward.total, **reward.parts},
+        )
+        yield Rollout(ids, mask, made, logprobs, tuple(each), tree.task.key, scores, starts)

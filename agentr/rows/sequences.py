@@ -5,7 +5,7 @@ ids of trained turns and 0 everywhere else: on the opening, on every observation
 construction. Only a method that asks for it trains on observations (ET-Agent's original does).
 
 Where the policy does not see the reasoning of earlier turns (``turns.keep_reasoning: false``), a path is no sequence:
-`make_rows` cuts it into rows whose prompts are those that the policy saw.
+`conversations` cuts it into sequences whose prompts are those that the policy saw.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +18,6 @@ from agentr.store.rows import Dropped, Preference, Provenance, Row
 
 #: Begins the names of counts in a row's provenance: turns that were chosen to be context, by reason.
 CONTEXT = "context: "
-#: Why an episode is no one sequence that is of several conversations of a program.
-SEVERAL = "of several conversations"
 
 
 @dataclass(frozen=True)
@@ -126,11 +124,7 @@ def make_rows(
     context: Mapping[str, int] | None = None,
     **detail: float | int | str,
 ) -> list[Row]:
-    """Makes rows of turns after the tree's opening: one, unless the policy saw less of earlier turns than they are, or
-    they are of several conversations.
-
-    A turn goes on the row that its prompt begins with, so a row ends with a turn that the policy saw otherwise later
-    on, and a conversation that is come back to is one row. Every trained turn is in one row.
+    """Makes rows of turns after the tree's opening: one for each of their conversations.
 
     Args:
         turns: From the first one after the opening on.
@@ -140,84 +134,95 @@ def make_rows(
     Returns:
         The rows in which a token is trained on, in the order of their last turns.
     """
-    rows: list[OpenRow] = []
-    prompts = [list(tree.prompt_ids)]
-    for end, turn in enumerate(turns, 1):
-        prompt = prompts[-1]
-        row = max(
-            (row for row in rows if prompt[: len(row.ids)] == row.ids), key=lambda row: len(row.ids), default=None
-        )
-        row = row or OpenRow()
-        before = turns[end - 2] if end > 1 else None
-        new, seen = prompt[len(row.ids) :], len(before.bridge_ids) if before and before.trained and observations else 0
-        row.extend(new[: len(new) - seen], trained=False)
-        row.extend(new[len(new) - seen :], trained=True)
-        row.take(turn, end)
-        rows = [*(other for other in rows if other is not row), row]
-        if turn.behind is None:
-            prompts.append([*prompt])
-            tree.show(prompts[-1], turn)
-        else:
-            number, kept = turn.behind
-            begun = [*prompts[number - 1], *turns[number - 1].token_ids][:kept] if number else []
-            prompts.append([*begun, *turn.bridge_ids])
-    found = [row.closed(provenance(tree, turns[: row.end], kind, **detail)) for row in rows if any(row.mask)]
+    found = [
+        Row(whole.ids, whole.mask, provenance(tree, turns[: one.end], kind, **detail), whole.logprobs)
+        for one in conversations(tree, turns, observations)
+        for whole in [one.since(0)]
+    ]
     if found and context:
         found[-1].provenance.detail.update({CONTEXT + reason: count for reason, count in context.items()})
     return found
 
 
 @dataclass
-class OpenRow:
-    """A row that may go on."""
+class Conversation:
+    """Tokens that the policy saw as one sequence, and those that it drew in it.
+
+    Attributes:
+        ids: Token ids, shape [L].
+        mask: 1 where the token is a training target, shape [L].
+        logprobs: Of each token, shape [L]; None where the policy drew none.
+        starts: Where its turns begin, by their numbers in the episode, from 0.
+    """
 
     ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float | None] = field(default_factory=list)
-    end: int = 0
+    starts: dict[int, int] = field(default_factory=dict)
 
-    def extend(self, ids: Sequence[int], trained: bool) -> None:
+    @property
+    def end(self) -> int:
+        """How many turns of the episode were taken when its last one was."""
+        return max(self.starts) + 1
+
+    def show(self, ids: Sequence[int], trained: bool = False) -> None:
         """Adds what is no turn."""
         self.ids += ids
         self.mask += [int(trained)] * len(ids)
         self.logprobs += [None] * len(ids)
 
-    def take(self, turn: Turn, end: int) -> None:
+    def take(self, number: int, turn: Turn) -> None:
+        """Adds the turn of this number."""
+        self.starts[number] = len(self.ids)
         self.ids += turn.token_ids
         self.mask += turn.mask
         self.logprobs += turn.logprobs or [None] * len(turn.token_ids)
-        self.end = end
 
-    def closed(self, made: Provenance) -> Row:
-        known = any(value is not None for value in self.logprobs)
-        return Row(tuple(self.ids), tuple(self.mask), made, tuple(self.logprobs) if known else ())
+    def since(self, start: int) -> Joined:
+        """Returns what stands at a place and after it."""
+        logprobs = self.logprobs[start:]
+        known = any(value is not None for value in logprobs)
+        return Joined(tuple(self.ids[start:]), tuple(self.mask[start:]), tuple(logprobs) if known else ())
 
 
-def make_row(
-    tree: Tree, turns: Sequence[Turn], kind: str, observations: bool = False, **detail: float | int | str
-) -> Row | None:
-    """Makes the one row of turns after the tree's opening; None if no token would be trained on.
-    Arguments as in `make_rows`.
+def conversations(tree: Tree, turns: Sequence[Turn], observations: bool = False) -> list[Conversation]:
+    """Returns the conversations of an episode: one, unless the policy saw less of earlier turns than they are, or a
+    program began another.
 
-    Raises:
-        DataError: The policy saw less of earlier turns than they are, so that they are no one row.
+    A turn goes on the conversation that its prompt begins with, so one ends with a turn that the policy saw otherwise
+    later on, and one that is come back to is one. Every trained turn is a target in one of them.
+
+    Args:
+        turns: From the first one after the opening on.
+        observations: Whether observations are trained on, too.
+
+    Returns:
+        Those in which a token is trained on, in the order of their last turns.
     """
-    _refuse_cuts(tree, turns)
-    return next(iter(make_rows(tree, turns, kind, observations, None, **detail)), None)
-
-
-def _refuse_cuts(tree: Tree, turns: Sequence[Turn]) -> None:
-    if any(turn.behind for turn in turns[:-1]):
-        raise DataError(
-            f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are {SEVERAL}",
-            hint="Use a method that learns single turns or whole episodes: their rows are one for each conversation.",
+    found: list[Conversation] = []
+    prompts = [list(tree.prompt_ids)]
+    for number, turn in enumerate(turns):
+        prompt = prompts[-1]
+        one = max(
+            (other for other in found if prompt[: len(other.ids)] == other.ids),
+            key=lambda other: len(other.ids),
+            default=None,
         )
-    if tree.hiding is not None and any(map(tree.hiding.changes, turns[:-1])):
-        raise DataError(
-            f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are no one sequence, because the "
-            "policy did not see the reasoning of earlier ones (turns.keep_reasoning=false)",
-            hint="Set turns.keep_reasoning=true, or use a method that learns single turns.",
-        )
+        one = one or Conversation()
+        before = turns[number - 1] if number else None
+        new, seen = prompt[len(one.ids) :], len(before.bridge_ids) if before and before.trained and observations else 0
+        one.show(new[: len(new) - seen])
+        one.show(new[len(new) - seen :], trained=True)
+        one.take(number, turn)
+        found = [*(other for other in found if other is not one), one]
+        if turn.behind is None:
+            prompts.append([*prompt])
+            tree.show(prompts[-1], turn)
+        else:
+            behind, kept = turn.behind
+            begun = [*prompts[behind - 1], *turns[behind - 1].token_ids][:kept] if behind else []
+            prompts.append([*begun, *turn.bridge_ids])
+    return [one for one in found if any(one.mask)]
 
 
 def make_pair(
@@ -229,22 +234,50 @@ def make_pair(
 ) -> Preference | None:
     """Makes a pair of continuations of one prompt; None if a side has no token to train on.
 
+    Where a program began other conversations, the sides are whole runs, and the pair is of those conversations in which
+    they first differ, from there on.
+
     Args:
         chosen: The tree of a side, and its turns.
         rejected: The same for the other side.
 
     Raises:
-        DataError: A side is no one sequence, as in `make_row`.
+        DataError: The policy saw less of a side's earlier turns than they are.
     """
-    for tree, turns in (chosen, rejected):
-        _refuse_cuts(tree, turns)
-    better, worse = joined(chosen[1]), joined(rejected[1])
+    sides = [chosen, rejected]
+    for tree, turns in sides:
+        if tree.hiding is not None and any(map(tree.hiding.changes, turns[:-1])):
+            raise DataError(
+                f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are no one sequence, because "
+                "the policy did not see the reasoning of earlier ones (turns.keep_reasoning=false)",
+                hint="Set turns.keep_reasoning=true, or use a method that learns single turns.",
+            )
+    if any(turn.behind for _, turns in sides for turn in turns[:-1]):
+        prompt_ids, better, worse = _parted(chosen, rejected)
+    else:
+        better, worse = joined(chosen[1]), joined(rejected[1])
     if not any(better.mask) or not any(worse.mask):
         return None
     made = pair_provenance(chosen, rejected, kind, **detail)
     return Preference(
         tuple(prompt_ids), better.ids, better.mask, worse.ids, worse.mask, made, better.logprobs, worse.logprobs
     )
+
+
+def _parted(
+    chosen: tuple[Tree, Sequence[Turn]], rejected: tuple[Tree, Sequence[Turn]]
+) -> tuple[tuple[int, ...], Joined, Joined]:
+    """Returns the conversations in which two runs first differ: what both begin with, and how each goes on; sides
+    without a target if there is no such turn."""
+    pairs = enumerate(zip(chosen[1], rejected[1], strict=False))
+    parted = next((number for number, (one, other) in pairs if one.token_ids != other.token_ids), -1)
+    prompts, sides = set[tuple[int, ...]](), list[Joined]()
+    for tree, turns in (chosen, rejected):
+        for one in conversations(tree, turns):
+            if (start := one.starts.get(parted)) is not None:
+                prompts.add(tuple(one.ids[:start]))
+                sides.append(one.since(start))
+    return (*prompts, *sides) if len(sides) == 2 and len(prompts) == 1 else ((), *[Joined((), (), ())] * 2)
 
 
 def pair_provenance(

@@ -67,6 +67,7 @@ DATASET_TYPES: dict[str, DatasetType] = {
             "advantages": "list<float>",
             "group": "string",
             "rewards": "json",
+            "starts": "list<int32>",
         },
         Loss.REINFORCE,
     ),

@@ -1,6 +1,7 @@
 """Rows of a dataset: token ids, loss masks and provenance.
 ``agentr.store.dataset`` says how they are written to disk."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -92,9 +93,14 @@ class Row:
         _check(self.provenance, "", self.input_ids, self.loss_mask, self.logprobs)
 
     @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Where each sequence that goes through the model begins and ends among its tokens."""
+        return ((0, len(self.input_ids)),)
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest sequence that goes through the model."""
-        return len(self.input_ids)
+        return max(end - begin for begin, end in self.spans)
 
     @property
     def tokens(self) -> int:
@@ -107,33 +113,42 @@ class Row:
         return sum(self.loss_mask[1:])
 
     def sequences(self) -> tuple[tuple[int, ...], ...]:
-        """Returns the ids of the sequence."""
-        return (self.input_ids,)
+        """Returns the ids of each sequence."""
+        return tuple(self.input_ids[begin:end] for begin, end in self.spans)
 
 
 @dataclass(frozen=True)
 class Rollout(Row):
-    """A sequence whose targets have advantages.
+    """An episode whose targets have advantages: one sequence to the loss, of one conversation or of several.
 
     Attributes:
+        input_ids: Token ids, those of its conversations one after the other.
         advantages: Of each token, shape [L]; only those of targets count.
         group: Rows that were compared with each other: the rollouts of one task in one step.
         rewards: Reward of the rollout by component, and in all (``total``).
+        starts: Where its second conversation begins, and each further one.
     """
 
     advantages: tuple[float, ...] = ()
     group: str = ""
     rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
+    starts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check(self.provenance, "", self.input_ids, self.loss_mask, self.advantages)
+        if any(begin >= end for begin, end in self.spans) or any(self.loss_mask[start] for start in self.starts):
+            raise DataError(f"a row of {self.provenance.tree} has a conversation without a prompt")
         if not self.advantages or any(
             mask and logprob is None for mask, logprob in zip(self.loss_mask, self.logprobs, strict=False)
         ):
             raise DataError(f"a row of {self.provenance.tree} has targets without an advantage or a log-probability")
         if not self.logprobs:
             raise DataError(f"a row of {self.provenance.tree} has no log-probabilities: a policy must have drawn it")
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        return tuple(itertools.pairwise((0, *self.starts, len(self.input_ids))))
 
     @property
     def silent(self) -> bool:

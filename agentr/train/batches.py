@@ -6,7 +6,7 @@ through the model, unless something besides advantages is trained on.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -114,6 +114,22 @@ def micro_batch(rows: Sequence[Rollout], size: int, pad: int, *, everything: boo
     alive = [index for index in range(len(rows)) if live[index] and targets[index]]
     live_R = torch.zeros(size, dtype=torch.bool)
     live_R[alive] = True
-    ids, groups = [rows[i].input_ids for i in alive], [rows[i].group if share else i for i in alive]
-    forward = forward_of(ids, [targets[i] for i in alive], groups, pad, share=share, width=shape[1]) if alive else None
+    forward = _forward([rows[i] for i in alive], [targets[i] for i in alive], pad, share, shape[1]) if alive else None
     return MicroBatch(mask, advantages, drawn, live_R, forward)
+
+
+def _forward(rows: Sequence[Rollout], targets: Sequence[Sequence[int]], pad: int, share: bool, width: int) -> Forward:
+    """Lays out rows for the model, each of their conversations as a sequence. Places stay those of a row's targets."""
+    of = [row for row, one in enumerate(rows) for _ in one.spans]
+    within = [
+        [place - begin for place in places if begin <= place < end]
+        for row, places in zip(rows, targets, strict=True)
+        for begin, end in row.spans
+    ]
+    sequences = [ids for row in rows for ids in row.sequences()]
+    laid = forward_of(sequences, within, [rows[row].group for row in of], pad, share=share)
+    places_RT = torch.zeros((len(rows), width), dtype=torch.long)
+    for row, places in enumerate(targets):
+        parts = [laid.places_RT[i, : len(within[i])] for i, other in enumerate(of) if other == row]
+        places_RT[row, : len(places)] = torch.cat(parts)
+    return replace(laid, places_RT=places_RT)

@@ -58,7 +58,6 @@ def forward_of(
     pad: int,
     *,
     share: bool,
-    width: int = 1,
 ) -> Forward:
     """Lays out rows for the model.
 
@@ -67,14 +66,13 @@ def forward_of(
         targets: Of each row, the places of the tokens that are predicted; never the first.
         groups: Rows of equal values may share a sequence.
         share: Whether what rows of a group have in common goes through the model once; else each row is a sequence.
-        width: Least T, at least 1.
     """
     packs = _packs(rows, groups if share else range(len(rows)))
     length = padded_length(max(map(len, packs)))
     shape = (len(packs), length)
     ids, positions, labels = torch.full(shape, pad), torch.zeros(shape, dtype=torch.long), torch.full(shape, IGNORE)
     sees = torch.zeros((*shape, length), dtype=torch.bool) if share else None
-    places = torch.zeros((len(rows), max(width, *map(len, targets))), dtype=torch.long)
+    places = torch.zeros((len(rows), max(1, *map(len, targets))), dtype=torch.long)
     for number, found in enumerate(packs):
         size = len(found)
         ids[number, :size] = torch.from_numpy(found.ids_L)

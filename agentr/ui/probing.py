@@ -81,7 +81,7 @@ def parts_of(run: Run, stage: str, key: str, at: int) -> tuple[list[int], list[P
     if not key:
         row = dataset_of(run, stage).rows[at]
         if not isinstance(row, Preference):
-            return [], [((), row.input_ids, row.loss_mask)]
+            return [], [((), row.input_ids[begin:end], row.loss_mask[begin:end]) for begin, end in row.spans]
         context = row.prompt_ids
         return [], [
             ((), context, (0,) * len(context)),

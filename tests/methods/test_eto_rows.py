@@ -103,12 +103,20 @@ def test_the_difference_must_exceed_the_margin(margin: float, made: int) -> None
     assert dropped == ({} if made else {"difference within the margin": 1})
 
 
-def test_a_run_of_several_conversations_is_counted_and_no_side() -> None:
-    for several, made in (("wait sleep", 0), ("sleep", 1)):  # after the last turn there is no conversation any more
-        tree = explored((several, 0.5))
-        tree.nodes[1].behind = (0, 0)
-        pairs, dropped = contrast(tree, expert())
-        assert (len(pairs), dropped) == (made, {} if made else {"of several conversations": 1})
+def test_a_pair_is_of_the_conversations_in_which_two_runs_first_differ() -> None:
+    for actions, compared in (("wait sleep", ("take unlock", "wait")), ("wait", ("take unlock", "wait"))):
+        tree = explored((actions, 0.5))
+        tree.nodes[1].behind = (0, 0)  # what follows the first turn is another conversation
+        (pair,), dropped = contrast(tree, expert())
+        assert sides([pair]) == [compared] and not dropped and pair.prompt_ids == tree.prompt_ids
+
+    tree, shown = explored(("take sleep", 0.5)), expert()
+    for other in (tree, shown):
+        other.nodes[1].behind, other.nodes[1].bridge_ids = (0, 0), (7, 8)
+    (pair,), dropped = contrast(tree, shown)
+    assert sides([pair]) == [("unlock", "sleep")] and pair.prompt_ids == (7, 8)
+    tree.nodes[1].bridge_ids = (7, 9)
+    assert contrast(tree, shown) == ([], {"a side with nothing to train on": 1}), "they were asked different things"
 
 
 def test_the_policy_may_be_kept_from_winning() -> None:

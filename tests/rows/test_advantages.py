@@ -1,11 +1,13 @@
 """Advantages by paper and equation, on numbers that one can check by hand."""
 
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import pytest
 
 from agentr.collect.grow import Grow
 from agentr.config.checks import find_problems
+from agentr.errors import DataError
 from agentr.methods import load, method_of
 from agentr.rewards.group import Reward, group_of
 from agentr.rows.advantages import AdvantageConfig, Baseline, Scale, advantages, compared, turn_differences
@@ -169,8 +171,20 @@ def test_a_turn_without_log_probabilities_is_context_in_a_rollout() -> None:
     assert [a != 0 for a in forced.advantages] == [bool(m) for m in forced.loss_mask]
 
 
-def test_a_rollout_of_several_conversations_is_dropped_and_the_others_are_rows() -> None:
-    tree = tree_of("a / b: 1.0", "c / d: 0.0")
-    tree.nodes[1].behind = (0, 0)
-    lost, row = rollout_rows(group_of(tree), [Reward(1.0), Reward(0.0)], AdvantageConfig())
-    assert isinstance(lost, Dropped) and lost.reason == "of several conversations" and isinstance(row, Rollout)
+def test_a_rollout_of_several_conversations_is_one_row_that_says_where_each_begins() -> None:
+    """The second turn is asked for by a conversation of its own, and the third by the first one again: tokens have the
+    advantages of their turns, in the order of the conversations."""
+    tree = tree_of("a / b / c: 1.0", "a / d: 0.0")
+    a, b, c = tree.path(3)
+    a.behind, a.bridge_ids, b.behind, b.bridge_ids = (0, 0), (8, 9), (1, len(tree.prompt_ids) + 1), (7,)
+    row, other = rollout_rows(group_of(tree), [Reward(1.0), Reward(0.0)], AdvantageConfig(turn=1.0))
+    assert isinstance(row, Rollout) and isinstance(other, Rollout) and len(other.starts) == 1
+    first, second = (8, 9, *b.token_ids), (*tree.prompt_ids, *a.token_ids, 7, *c.token_ids)
+    assert row.sequences() == (first, second) and row.starts == (3,) and row.longest == len(second)
+    assert row.loss_mask == (0, 0, 1, *(0 for _ in tree.prompt_ids), 1, 0, 1)
+    of_a, of_b, of_c = of(tree, turn=1.0)[0]
+    assert len({of_a, of_b}) == 2
+    assert [value for value, mask in zip(row.advantages, row.loss_mask, strict=True) if mask] == [of_b, of_a, of_c]
+    assert row.provenance.nodes == (1, 2, 3) and row.targets == 3
+    with pytest.raises(DataError, match="a conversation without a prompt"):
+        replace(row, starts=(2,))

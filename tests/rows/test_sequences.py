@@ -11,7 +11,7 @@ from agentr.methods.dense_policy.rows import SiblingsConfig, preference_rows
 from agentr.methods.eto.rows import ContrastConfig, Granularity, contrast_rows
 from agentr.policy.chat import ChatCodec
 from agentr.rows.revision import good_rows, revision_rows
-from agentr.rows.sequences import inserted, make_pair, make_row, make_rows, recorded
+from agentr.rows.sequences import inserted, make_pair, make_rows, recorded
 from agentr.rows.targets import Targets
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Origin, Tree
@@ -122,10 +122,8 @@ def test_what_must_be_one_sequence_is_refused_with_the_key_to_change() -> None:
     tree = grown(QWEN, [THOUGHT + said("open"), THOUGHT + said("go")])
     turns = recorded(tree.path(2), trained=True)
     with pytest.raises(DataError, match=r"turns 1, 2 are no one sequence.*Set turns\.keep_reasoning=true"):
-        make_row(tree, turns, "rollout")
-    with pytest.raises(DataError, match=r"no one sequence.*Set turns\.keep_reasoning=true"):
         make_pair(tree.prompt_ids, (tree, turns), (tree, turns[:1]), "trajectory")
-    assert [make_row(tree, turns[:1], "good")] == make_rows(tree, turns[:1], "good")
+    assert make_pair(tree.prompt_ids, (tree, turns[:1]), (tree, turns[:1]), "trajectory")
 
 
 # the methods' rows ----------------------------------------------------------------------------------------------------
@@ -203,31 +201,19 @@ def test_steps_of_experts_are_pairs_and_whole_runs_are_refused() -> None:
         list(contrast_rows(run, expert, ContrastConfig(), 1000))
 
 
-@pytest.mark.parametrize(
-    ("method", "key"),
-    [
-        (["method.type=eto"], r"turns\.keep_reasoning.*method\.pairs\.granularity=step"),
-        (
-            [
-                "method.type=grpo",
-                "train=[{batch_size: 16, micro_batch_size: 4}]",
-                "method.tasks=4",
-                "method.episodes=4",
-            ],
-            r"Set turns\.keep",
-        ),
-    ],
-)
-def test_a_method_that_learns_whole_runs_is_refused_without_earlier_reasoning(method: list[str], key: str) -> None:
-    load(None, method)
-    with pytest.raises(ConfigError, match=key):
-        load(None, [*method, "turns.keep_reasoning=false"])
+def test_pairs_of_whole_runs_are_refused_without_earlier_reasoning() -> None:
+    with pytest.raises(ConfigError, match=r"turns\.keep_reasoning.*method\.pairs\.granularity=step"):
+        load(None, ["method.type=eto", "turns.keep_reasoning=false"])
 
 
-def test_a_method_that_learns_single_turns_goes_without_earlier_reasoning() -> None:
+ONLINE = ["method.type=grpo", "train=[{batch_size: 16, micro_batch_size: 4}]", "method.tasks=4", "method.episodes=4"]
+
+
+def test_methods_that_learn_turns_or_conversations_go_without_earlier_reasoning() -> None:
     for method in (
         ["method.type=eto", "method.pairs.granularity=step"],
         ["method.type=agent_r"],
         ["method.type=dense_policy"],
+        ONLINE,
     ):
         assert not load(None, [*method, "turns.keep_reasoning=false"]).turns.keep_reasoning

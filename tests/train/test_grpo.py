@@ -51,16 +51,41 @@ def gradients(trainer: Any) -> tuple[float, dict[str, Any]]:
     return total, {name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None}
 
 
-def trl_gradients(trainer: Any, rows: list[Rollout], micro: int) -> tuple[float, dict[str, Any]]:
+def each_apart(rows: list[Rollout]) -> Callable[..., Any]:
+    """TRL's scores of tokens for episodes of several conversations: each goes through the model by itself."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    def scores(_: Any, model: Any, ids_RT: Any, _seen: Any, keep: int, **_more: Any) -> Any:
+        found = []
+        for row in rows:
+            parts = []
+            for ids in row.sequences():
+                logprobs = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+                drawn = logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+                both = torch.stack([drawn, -(logprobs.exp() * logprobs).sum(-1)], 1)
+                parts.append(torch.cat([torch.zeros(1, 2), both]))
+            found.append(torch.cat(parts)[row.loss_mask.index(1) :])
+        padded = pad_sequence(found, batch_first=True)
+        return padded[..., 0], padded[..., 1], None
+
+    return scores
+
+
+def trl_gradients(trainer: Any, rows: list[Rollout], micro: int, scores: Any = None) -> tuple[float, dict[str, Any]]:
     """The same by TRL alone: what its trainer computes from the tensors that its own generation would make of these
-    rollouts."""
+    rollouts.
+
+    Args:
+        scores: Takes the place of TRL's scores of tokens.
+    """
     import torch
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     grpo, total = trainer.job.config.grpo, 0.0
     plain = type("Plain", (type(trainer),), {
         "_compute_loss": GRPOTrainer._compute_loss,
-        "_get_per_token_logps_and_entropies": GRPOTrainer._get_per_token_logps_and_entropies,
+        "_get_per_token_logps_and_entropies": scores or GRPOTrainer._get_per_token_logps_and_entropies,
     })  # fmt: skip
     trainer.__class__ = plain
     trainer.model.zero_grad()
@@ -148,6 +173,38 @@ def test_loss_and_gradients_are_trls(start: Path, tmp_path: Path, variant: dict[
             parameter.data += 0.02
     ours = gradients(trainer)
     assert_equal(ours, trl_gradients(trainer, rows, len(rows)))
+
+
+@pytest.mark.parametrize("share", [True, False], ids=["shared", "apart"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
+def test_an_episode_of_several_conversations_is_one_sequence(
+    start: Path, tmp_path: Path, variant: dict[str, Any], share: bool
+) -> None:
+    """Two rollouts of a group as the conversations of one episode, also with an advantage of each, and one that has a
+    single conversation: losses and gradients are TRL's, whose every mean is over episodes and their targets."""
+    drawn = rollouts(start)
+    rows = [
+        replace(
+            one,
+            input_ids=one.input_ids + other.input_ids,
+            loss_mask=one.loss_mask + other.loss_mask,
+            logprobs=one.logprobs + other.logprobs,
+            advantages=one.advantages[:1] * (len(one.input_ids) + len(other.input_ids)),
+            starts=(len(one.input_ids),),
+        )
+        for one, other in zip(drawn[::2], drawn[1::2], strict=True)
+    ]
+    rows[2:3] = drawn[4:6]
+    assert sum(bool(row.starts) for row in rows) == 5 and max(row.longest for row in rows) <= 64
+    trainer = trainer_of(start, tmp_path, rows, micro=7, batch=7, share=share, **variant)
+    if trainer.ref_model is not None:
+        for parameter in trainer.ref_model.parameters():
+            parameter.data += 0.02
+    ours = gradients(trainer)
+    assert_equal(ours, trl_gradients(trainer, rows, len(rows), each_apart(rows)))
+    if variant == VARIANTS[0]:
+        cut = trainer_of(start, tmp_path / "cut", rows, micro=2, batch=8, share=share, **variant)
+        assert_equal(gradients(cut), ours)
 
 
 @pytest.mark.parametrize("loss", [PolicyLoss.grpo, PolicyLoss.dapo, PolicyLoss.dr_grpo])

@@ -11,7 +11,7 @@ its released code).
 Turns that the environment did not understand count like all others: a rejected side makes them less likely.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import combinations
@@ -20,7 +20,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt
 
 from agentr.config.checks import Section
-from agentr.rows.sequences import SEVERAL, dropped, make_pair, recorded
+from agentr.rows.sequences import dropped, make_pair, recorded
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Outcome
@@ -217,9 +217,6 @@ class _Contrast:
         extra = self.config.extra_turns
         longest = len(better.turns) + extra if extra >= 0 else len(worse.turns)
         shown = worse.turns[:longest]
-        if _several(better.turns) or _several(shown):
-            self._drop(SEVERAL, better, worse)
-            return None
         pair = make_pair(
             self.tree.prompt(better.before),
             (better.tree, recorded(better.turns, trained=True, on_reasoning=self.on_reasoning)),
@@ -247,11 +244,6 @@ class _Contrast:
             seen.add(sides)
             return pair
         return None
-
-
-def _several(turns: Sequence[Node]) -> bool:
-    """Whether turns are of several conversations."""
-    return any(turn.behind for turn in turns[:-1])
 
 
 def _demonstration(tree: Tree, config: ContrastConfig) -> _Trajectory | None:

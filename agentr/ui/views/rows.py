@@ -71,9 +71,11 @@ def row_view(run: Run, stage: str, index: int, texts: Texts | None = None) -> di
         difference = means[0] - means[1] if means[0] is not None and means[1] is not None else None
         margin = {"chosen": means[0], "rejected": means[1], "difference": difference}
     else:
-        sides, margin = [_side("row", trace.chosen, row.input_ids, row.loss_mask, row.logprobs, texts)], None
-        if isinstance(row, Rollout):
-            sides[0]["advantages"] = list(row.advantages)
+        sides, margin = [], None
+        for number, (begin, end) in enumerate(row.spans, 1):
+            here, name = slice(begin, end), "row" if number == 1 else f"conversation {number}"
+            side = _side(name, trace.chosen, row.input_ids[here], row.loss_mask[here], row.logprobs[here], texts)
+            sides.append(side | {"advantages": list(row.advantages[here]) if isinstance(row, Rollout) else []})
     return {
         "stage": stage,
         "index": index,
@@ -126,19 +128,18 @@ def _side(name: str, made: Side | None, ids: Any, mask: Any, logprobs: Any, text
 
 
 def _spans(made: Side, ids: Any) -> list[tuple[int, int, int]]:
-    """Returns where turns stand among the tokens, as node, begin and end: a row ends with its last turn, so they are
-    found from there."""
+    """Returns where turns stand among the tokens, as node, begin and end: a conversation ends with its last turn, so
+    they are found from there. Turns of others are passed by."""
     found: list[tuple[int, int, int]] = []
-    end = len(ids)
+    before = len(ids)
     for node in reversed(made.nodes):
         if node is None:  # inserted text, whose length nobody noted
             break
-        end -= len(node.bridge_ids) if found else 0
+        end = before - (len(node.bridge_ids) if found else 0)
         begin = end - len(node.token_ids)
-        if begin < 0 or tuple(ids[begin:end]) != node.token_ids:
-            break
-        found.append((node.id, begin, end))
-        end = begin
+        if begin >= 0 and tuple(ids[begin:end]) == node.token_ids:
+            found.append((node.id, begin, end))
+            before = begin
     return found[::-1]
 
 
