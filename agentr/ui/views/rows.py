@@ -72,9 +72,9 @@ def row_view(run: Run, stage: str, index: int, texts: Texts | None = None) -> di
         margin = {"chosen": means[0], "rejected": means[1], "difference": difference}
     else:
         sides, margin = [], None
-        for number, (begin, end) in enumerate(row.spans, 1):
-            here, name = slice(begin, end), "row" if number == 1 else f"conversation {number}"
-            side = _side(name, trace.chosen, row.input_ids[here], row.loss_mask[here], row.logprobs[here], texts)
+        for begin, end in row.spans:
+            here = slice(begin, end)
+            side = _side("row", trace.chosen, row.input_ids[here], row.loss_mask[here], row.logprobs[here], texts)
             sides.append(side | {"advantages": list(row.advantages[here]) if isinstance(row, Rollout) else []})
     return {
         "stage": stage,

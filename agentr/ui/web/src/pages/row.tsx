@@ -51,13 +51,13 @@ function Row({ row, run, query }: { row: RowView; run: string; query: Query }) {
       )}
       {row.problem && <p class="wrong"><Said text={row.problem} /></p>}
       <TokenLegend mask />
-      {sides.filter((side) => side.name === "prompt" || side.name === "row").map((side) => <Side side={side} row={row} run={run} table={table} />)}
-      <div class="sides">{sides.filter((side) => side.name === "chosen" || side.name === "rejected").map((side) => <Side side={side} row={row} run={run} table={table} />)}</div>
+      {sides.filter((side) => side.name === "prompt" || side.name === "row").map((side, at, all) => <Side side={side} row={row} run={run} table={table} title={side.name === "prompt" ? "Prompt" : all.length > 1 ? `Conversation ${at + 1}` : "Tokens"} />)}
+      <div class="sides">{sides.filter((side) => side.name === "chosen" || side.name === "rejected").map((side) => <Side side={side} row={row} run={run} table={table} title={side.name === "chosen" ? "Chosen" : "Rejected"} />)}</div>
     </>
   );
 }
 
-function Side({ side, row, run, table }: { side: SideView; row: RowView; run: string; table: boolean }) {
+function Side({ side, row, run, table, title }: { side: SideView; row: RowView; run: string; table: boolean; title: string }) {
   const [from, setFrom] = useState(0);
   const to = Math.min(side.count, from + WINDOW);
   const learnt = side.mask.filter((one) => one === 1).length;
@@ -67,9 +67,9 @@ function Side({ side, row, run, table }: { side: SideView; row: RowView; run: st
   const turns = new Map(side.spans.map(([node, begin]) => [begin, { id: node, href: tree(node) }]));
   const last = side.nodes.filter((node) => node > 0).at(-1);
   return (
-    <section class="side" aria-label={side.name}>
+    <section class="side" aria-label={title}>
       <div class="head">
-        <h2>{side.name === "prompt" ? "Prompt" : side.name === "row" ? "Tokens" : side.name === "chosen" ? "Chosen" : "Rejected"}</h2>
+        <h2>{title}</h2>
         <span class="about">
           <span class="pair">{side.count} tokens</span>
           {side.name !== "prompt" && <span class="pair">{learnt} learnt</span>}

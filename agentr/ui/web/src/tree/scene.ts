@@ -65,8 +65,8 @@ export function sceneOf(tree: TreeView, fixed: Fixed, query: Record<string, stri
 }
 
 function masksOf(row: RowView | null, use: RowUse | null): Map<number, number[]> {
-  const side = row && use && row.stage === use.dataset && row.index === use.index ? row.sides.find((one) => one.name === use.side) : undefined;
-  return new Map(side?.spans.map(([node, from, to]) => [node, side.mask.slice(from, to)]));
+  const sides = row && use && row.stage === use.dataset && row.index === use.index ? row.sides.filter((one) => one.name === use.side) : [];
+  return new Map(sides.flatMap((side) => side.spans.map(([node, from, to]) => [node, side.mask.slice(from, to)])));
 }
 
 /** Whether a turn of the chosen row is learnt, at least in part; null where that is not known. */
