@@ -142,11 +142,11 @@ def _sessions(table: SessionTable) -> APIRouter:
 
     @routes.post("/open")
     async def open_session(body: wire.OpenRequest) -> Response:
-        return _json((await table.open(body.task)).observed())
+        return _json((await table.open(body.task, expected=body.expected)).observed())
 
     @routes.post("/step")
     async def step(body: wire.StepRequest) -> Response:
-        return _json(await table.step(body.session, body.action, body.index))
+        return _json(await table.step(body.session, body.action, body.index, body.expected))
 
     @routes.post("/expand")
     async def expand(body: wire.ExpandRequest) -> Response:

@@ -174,6 +174,9 @@ class EnvironmentSpec(Wire):
     )
     can_fork: bool = True
     deterministic: bool = True
+    reorders: bool = later(
+        False, "Whether what comes side by side may come in another order: a replay then says what is to come next."
+    )
     source: str = Field("", description="Where tasks and texts come from, and under which licence.")
     tools: list[Tool] = later(
         [], "Its actions as tools, for agents that act by tool calls; empty: agentr offers one that takes any action."
@@ -195,8 +198,18 @@ class SplitResponse(Wire):
     tasks: list[TaskEntry]
 
 
+Expected = Annotated[
+    Text | None,
+    Field(
+        description="In a replay, what was observed next; only for an environment that `reorders`.",
+        exclude_if=lambda value: value is None,
+    ),
+]
+
+
 class OpenRequest(Wire):
     task: str = Field(max_length=256)
+    expected: Expected = None
 
 
 class ObservedState(Wire):
@@ -228,6 +241,7 @@ class StepRequest(Wire):
         "action, returns the stored answer, so "
         "a retried request is safe; any other mismatch is refused with 409.",
     )
+    expected: Expected = None
 
 
 class ExpandRequest(Wire):

@@ -27,7 +27,7 @@ class SessionTable(SessionStore[State]):
     """The sessions of a server with the operations on them.
     All methods run in the server's event loop and raise `Refused`."""
 
-    async def open(self, task: str, session_id: str | None = None) -> Session[State]:
+    async def open(self, task: str, session_id: str | None = None, expected: str | None = None) -> Session[State]:
         """A fresh session of ``task``; under ``session_id``, if given, in place of the session that has it.
 
         Raises:
@@ -35,7 +35,7 @@ class SessionTable(SessionStore[State]):
         """
 
         def reset() -> tuple[State, Observation]:
-            state, observed = self._environment.reset(task)
+            state, observed = self._environment.reset(task, **self._expecting(expected))
             return state, _checked(observed)
 
         with self._room(0 if session_id in self._sessions else 1):
@@ -43,7 +43,13 @@ class SessionTable(SessionStore[State]):
         return self._add(self._new(state, observed, session_id=session_id))
 
     async def step(
-        self, session_id: str, action: str, index: int | None = None, *, past_end: bool = False
+        self,
+        session_id: str,
+        action: str,
+        index: int | None = None,
+        expected: str | None = None,
+        *,
+        past_end: bool = False,
     ) -> ObservedState:
         """Moves a session in place.
 
@@ -63,7 +69,7 @@ class SessionTable(SessionStore[State]):
                 raise Refused(409, f"step index {index}, but the session has taken {session.steps} steps", GONE)
             if session.last.done and not past_end:
                 raise Refused(409, "the episode has ended", "Open another session.")
-            observed = await self._call(session, "step", lambda: self._step(session.state, action))
+            observed = await self._call(session, "step", lambda: self._step(session.state, action, expected))
             session.last, session.action, session.steps = observed, action, session.steps + 1
             return session.observed()
 
@@ -189,9 +195,12 @@ class SessionTable(SessionStore[State]):
         if state is not None:
             self._environment.close(state)
 
-    def _step(self, state: State, action: str) -> Observation:
+    def _expecting(self, expected: str | None) -> dict[str, str]:
+        return {} if expected is None or not self._environment.spec.reorders else {"expected": expected}
+
+    def _step(self, state: State, action: str, expected: str | None = None) -> Observation:
         start = time.perf_counter()
-        observed = _checked(self._environment.step(state, action))
+        observed = _checked(self._environment.step(state, action, **self._expecting(expected)))
         self._metrics.step_seconds.observe(time.perf_counter() - start)
         self._metrics.steps.inc()
         return observed

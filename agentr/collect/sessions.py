@@ -32,9 +32,15 @@ class Sessions:
             session = self._open.pop(node, None)
             if session is None:
                 path = [Recorded(n.played, n.observation) for n in self._tree.path(node) if n.played]
-                session = await self._env.open(self._tree.task, path)
+                session = await self._env.open(self._tree.task, path, opening=self._opening_call())
             self._open[node] = session
             return session
+
+    def _opening_call(self) -> str | None:
+        """What a program asked first, where that is known to the letter."""
+        asked = self._tree.root.asked
+        last = asked.messages[-1] if asked is not None and asked.messages else None
+        return None if last is None or last["role"] == "assistant" else last["content"]
 
     def keep(self, node: int, session: Session) -> None:
         self._open[node] = session

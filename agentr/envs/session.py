@@ -55,9 +55,12 @@ class Exchange:
     spec: EnvironmentSpec
     one_line: bool = False
 
-    async def step(self, remote: Remote, action: str, index: int) -> Observation:
-        """Moves a session by an action, its ``index``-th."""
-        body = StepRequest(session=remote.id, action=action, index=index)
+    async def step(self, remote: Remote, action: str, index: int, expected: str | None = None) -> Observation:
+        """Moves a session by an action, its ``index``-th; in a replay to what was observed then, where that may come
+        beside others."""
+        body = StepRequest(
+            session=remote.id, action=action, index=index, expected=expected if self.spec.reorders else None
+        )
         return self._observed(await self.pool.post(remote.url, "/v1/step", body, ObservedState))
 
     async def fork(self, remote: Remote, actions: Sequence[str]) -> list[tuple[Remote, Observation]]:
@@ -84,7 +87,8 @@ class Exchange:
             InfraError: An observation was not the recorded one.
         """
         url, index, stats = await self.pool.place(), 0, self.pool.stats
-        opened = await self.pool.post(url, "/v1/open", OpenRequest(task=task.id), ObservedState)
+        asked = OpenRequest(task=task.id, expected=opening if self.spec.reorders else None)
+        opened = await self.pool.post(url, "/v1/open", asked, ObservedState)
         stats.opens += 1
         remote, first = Remote(url, opened.session), opened.observation
         last = replace(self._observed(opened), observation=first)
@@ -94,7 +98,7 @@ class Exchange:
                 if (fault := unsendable(recorded.action, self.spec.action_chars)) is not None:
                     last = Observation.failed(fault, last.reward)
                 else:
-                    last = await self.step(remote, recorded.action, index)
+                    last = await self.step(remote, recorded.action, index, recorded.observation)
                     index += 1
                 self._check(task, number, recorded.observation, last.observation)
         except (RequestFailed, InfraError):

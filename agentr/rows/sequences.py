@@ -165,7 +165,7 @@ class Conversation:
         """How many turns of the episode were taken when its last one was."""
         return max(self.starts) + 1
 
-    def show(self, ids: Sequence[int], trained: bool = False) -> None:
+    def show(self, ids: Sequence[int], *, trained: bool) -> None:
         """Adds what is no turn."""
         self.ids += ids
         self.mask += [int(trained)] * len(ids)
@@ -211,7 +211,7 @@ def conversations(tree: Tree, turns: Sequence[Turn], observations: bool = False)
         one = one or Conversation()
         before = turns[number - 1] if number else None
         new, seen = prompt[len(one.ids) :], len(before.bridge_ids) if before and before.trained and observations else 0
-        one.show(new[: len(new) - seen])
+        one.show(new[: len(new) - seen], trained=False)
         one.show(new[len(new) - seen :], trained=True)
         one.take(number, turn)
         found = [*(other for other in found if other is not one), one]
@@ -271,13 +271,16 @@ def _parted(
     without a target if there is no such turn."""
     pairs = enumerate(zip(chosen[1], rejected[1], strict=False))
     parted = next((number for number, (one, other) in pairs if one.token_ids != other.token_ids), -1)
-    prompts, sides = set[tuple[int, ...]](), list[Joined]()
-    for tree, turns in (chosen, rejected):
-        for one in conversations(tree, turns):
-            if (start := one.starts.get(parted)) is not None:
-                prompts.add(tuple(one.ids[:start]))
-                sides.append(one.since(start))
-    return (*prompts, *sides) if len(sides) == 2 and len(prompts) == 1 else ((), *[Joined((), (), ())] * 2)
+    found = [
+        (one.ids[:start], one.since(start))
+        for tree, turns in (chosen, rejected)
+        for one in conversations(tree, turns)
+        if (start := one.starts.get(parted)) is not None
+    ]
+    if len(found) != 2 or found[0][0] != found[1][0]:
+        return (), Joined((), (), ()), Joined((), (), ())
+    (prompt, better), (_, worse) = found
+    return tuple(prompt), better, worse
 
 
 def pair_provenance(

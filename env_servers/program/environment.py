@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from env_servers.program.calls import Call
 from env_servers.program.grading import checked_grader, grade, read_reward
 from env_servers.program.live import Limits, Programs
 from env_servers.program.live import Program as Running
-from env_servers.program.requests import Request, continues, difference, ignoring, message_of
+from env_servers.program.requests import Continues, Request, continues, difference, ignoring, message_of
 from env_servers.protocol import EnvironmentSpec
 from env_servers.records import read_records
 from env_servers.sandbox import launch
@@ -179,10 +179,10 @@ class Program(Environment[Played]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[Played, Observation]:
+    def reset(self, task_id: str, expected: str | None = None) -> tuple[Played, Observation]:
         state = Played(task_id)
         program = self._start(state)
-        call = program.wait(_first, self._limits.first_call_s)
+        call = program.wait(self._next(state, program, expected), self._limits.first_call_s)
         if call is None:
             how = program.ended
             self._end(program)
@@ -194,7 +194,7 @@ class Program(Environment[Played]):
             raise Failed(f"the program {what}. It printed: {program.output[-1000:].strip() or 'nothing'}")
         return state, self._observed(state, program, call)
 
-    def step(self, state: Played, action: str) -> Observation:
+    def step(self, state: Played, action: str, expected: str | None = None) -> Observation:
         try:
             program, call = self._at_its_call(state)
         except _Differs as differs:
@@ -205,7 +205,7 @@ class Program(Environment[Played]):
         assert state.asked is not None, "the episode has ended"
         state.history, state.asked = (*state.history, (state.asked, answer)), None
         program.answer(call, answer)
-        following = program.wait(_first, self._limits.step_s)
+        following = program.wait(self._next(state, program, expected), self._limits.step_s)
         return self._observed(state, program, following) if following is not None else self._graded(state, program)
 
     def fork(self, state: Played) -> Played:
@@ -269,7 +269,7 @@ class Program(Environment[Played]):
         """
         program, state.program = state.program, None
         if program is not None and self._programs.wake(state):
-            call = next(iter(program.waits()), None)
+            call = next((call for call in program.waits() if call.request == state.asked), None)
             if call is not None and program.ended is None and not program.held_too_long:
                 return program, call
             self._end(program)
@@ -331,6 +331,29 @@ class Program(Environment[Played]):
             raise _Differs(f"in call {number + 1}, {other}")
         return call
 
+    def _next(self, state: Played, program: Running, expected: str | None) -> Callable[[list[Call]], Call | None]:
+        """Picks the call that is observed next: the first one, or, in a replay, the one that was observed then; others
+        wait for it as long as an early call does."""
+
+        def pick(calls: list[Call]) -> Call | None:
+            for call in calls:
+                text = self._text(state, program, continues(call.request, state.history, self._ignore))
+                late = time.monotonic() - calls[0].since > self._limits.early_s
+                if expected is None or late or text.split() == expected.split():
+                    return call
+            return None
+
+        return pick
+
+    @staticmethod
+    def _text(state: Played, program: Running, found: Continues) -> str:
+        """What a call is as text: its last message at first, later what the program reports, or what was said since the
+        conversation that it goes on from."""
+        if not state.history:
+            return found.new[-1]["content"]
+        heard = "\n".join(message["content"] for message in found.new if message["role"] != "assistant")
+        return heard if program.report.observation is None else program.report.observation
+
     def _observed(self, state: Played, program: Running, call: Call) -> Observation:
         """The observation of a call that waits for its answer; from here on the program may be ended."""
         report = program.report
@@ -340,10 +363,8 @@ class Program(Environment[Played]):
         state.reward = state.reward if report.reward is None else report.reward
         tools = tuple(json.dumps(tool, ensure_ascii=False) for tool in call.request.tools)
         asked = Asked(found.new, found.after, found.answered, tools, call.request.settings, report.action)
-        heard = [m["content"] for m in found.new if m["role"] != "assistant"]
-        shown = "\n".join(heard) if state.history else call.request.messages[-1]["content"]
         self._programs.rest(state, program)
-        text = shown if report.observation is None else report.observation
+        text = self._text(state, program, found)
         return Observation(text, state.reward, valid=report.valid, status=CallStatus(report.status), asked=asked)
 
     def _graded(self, state: Played, program: Running) -> Observation:
@@ -373,10 +394,6 @@ class Program(Environment[Played]):
             with written.open(encoding="utf-8", errors="replace") as file:
                 return read_reward(file.read(10_000), "reward.json")
         return read_reward(str(state.reward), "the program's report")
-
-
-def _first(calls: list[Call]) -> Call | None:
-    return calls[0] if calls else None
 
 
 def _room() -> int:

@@ -16,8 +16,9 @@ from agentr.collect.replays import replays
 from agentr.collect.units import Limits, StageProgress
 from agentr.config.policy import SamplingConfig
 from agentr.config.schema import EnvConfig, TaskSelection
-from agentr.envs.client import EnvClient
+from agentr.envs.client import EnvClient, Recorded
 from agentr.envs.server import EnvServer
+from agentr.errors import InfraError
 from agentr.search import UCT, Sample, Strategy, Tree, UCTConfig
 from agentr.store.forest import Forest
 from agentr.types import Task
@@ -135,5 +136,51 @@ def test_a_task_is_played_twice_before_a_run(tmp_path: Path, prompt: str, ignore
 
     try:
         assert re.search(said, asyncio.run(main()))
+    finally:
+        server.stop()
+
+
+def test_a_session_is_opened_anew_whatever_order_its_calls_come_in(tmp_path: Path) -> None:
+    """Three threads ask at about the same time, in an order that is another one in each start; each asks twice."""
+    (tmp_path / "agent.py").write_text(
+        "import json, os, random, threading, time, urllib.request\n"
+        "def ask(name, wait):\n"
+        "    time.sleep(wait)\n"
+        "    messages = [dict(role='user', content=name)]\n"
+        "    for _ in range(2):\n"
+        "        body = json.dumps(dict(model='m', messages=messages)).encode()\n"
+        "        headers = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
+        "        request = urllib.request.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions', body, headers)\n"
+        "        answer = json.load(urllib.request.urlopen(request))['choices'][0]['message']['content']\n"
+        "        more = dict(role='user', content=f'{name}: {answer}?')\n"
+        "        messages += [dict(role='assistant', content=answer), more]\n"
+        "names = random.sample('abc', 3)\n"
+        "threads = [threading.Thread(target=ask, args=(name, 0.2 * n)) for n, name in enumerate(names)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+        "json.dump(1.0, open('reward.json', 'w'))\n"
+    )
+    options = {"command": [sys.executable, str(tmp_path / "agent.py")]}
+    options |= {"tasks": {"train": str(tasks_file(tmp_path, ["one"]))}}
+    server = EnvServer(EnvConfig(name="program", options=options), "secret", str(tmp_path / "server.log"))
+
+    async def main() -> None:
+        env = EnvClient([server.url()], "secret", timeout_s=120, retries=0)
+        try:
+            (task,) = await env.tasks(TaskSelection(split="train"))
+            for _ in range(2):
+                session = await env.open(task)
+                while not session.last.done:
+                    session = await session.step(f"turn {len(session.history)}")
+                for size in (1, 3, 6, 6):
+                    again = await env.open(task, session.history[:size], opening=session.opening)
+                    assert again.history == session.history[:size] and again.opening == session.opening
+            with pytest.raises(InfraError, match=r"program did not repeat itself: .*recorded 'c: on', now"):
+                await env.open(task, [Recorded("on", "c: on")])
+        finally:
+            await env.aclose()
+
+    try:
+        asyncio.run(main())
     finally:
         server.stop()

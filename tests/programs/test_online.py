@@ -45,7 +45,9 @@ CONFIG = """
 run: {name: online, rounds: 1}
 method: {type: grpo, steps: 2, tasks: 2, episodes: 2, validation: {every: 0}}
 model: {source: smollm2, dtype: float32, chat_template: hermes, max_model_len: 1024}
-env: {name: program, options: {command: [PYTHON, agent.py], workdir: agent, tasks: {train: train.jsonl, test: test.jsonl}}}
+env:
+  name: program
+  options: {command: [PYTHON, agent.py], workdir: agent, tasks: {train: train.jsonl, test: test.jsonl}}
 policy: {max_num_seqs: 8, kv_cache_gib: 0.25}
 warm_start: {enabled: false}
 collect: {tasks: {split: train, limit: 4}, sampling: {max_tokens: 24}}
