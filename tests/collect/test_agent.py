@@ -138,7 +138,7 @@ def test_expansions_of_one_node_at_the_same_time_open_one_session() -> None:
     class Env:
         opened = 0
 
-        async def open(self, *_: Any) -> object:
+        async def open(self, *_: Any, **_more: Any) -> object:
             self.opened += 1
             await asyncio.sleep(0)
             return object()
