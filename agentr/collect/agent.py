@@ -25,7 +25,7 @@ from agentr.search import Child, Expansion, Origin, Tree
 from agentr.search.tree import Node, Spent
 from agentr.secrets import Secret
 from agentr.seeds import derived_seed
-from agentr.tasks.formats import ActionFormat, Parsed, action_format
+from agentr.tasks.formats import CUT_OFF, ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening as opening_of
 from agentr.tasks.tools import tools_of
 from agentr.types import (
@@ -44,8 +44,6 @@ from agentr.types import (
 from env_servers.protocol import EnvironmentSpec
 
 log = logging.getLogger(__name__)
-
-CUT_OFF = "The answer was cut off because it was too long. Answer briefly."
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from typing import ClassVar
 from agentr.errors import ConfigError
 from env_servers.turns import code_of, dedented, fenced, tagged
 
+#: Said to an agent whose turn ended at the limit of its length.
+CUT_OFF = "The answer was cut off because it was too long. Answer briefly."
+
 
 @dataclass(frozen=True)
 class Parsed:

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from agentr.collect.agent import CUT_OFF, Agent
+from agentr.collect.agent import Agent
 from agentr.collect.sessions import Sessions
 from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient, Session
 from agentr.policy.base import GenerateRequest, Policy, PolicyStats
 from agentr.search import Expansion
-from agentr.tasks.formats import ActionFormat, CodeAct, ReAct, Tags
+from agentr.tasks.formats import CUT_OFF, ActionFormat, CodeAct, ReAct, Tags
 from agentr.types import CallStatus, Completion, FinishReason, Observation
 from tests.env_servers.support import Counter
 from tests.trees import add, child, codec, new_tree

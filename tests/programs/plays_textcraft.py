@@ -13,8 +13,7 @@ from typing import Any
 
 sys.path.append(sys.argv[1])
 
-from agentr.collect.agent import CUT_OFF
-from agentr.tasks.formats import Parsed, ReAct
+from agentr.tasks.formats import CUT_OFF, Parsed, ReAct
 from env_servers.textcraft import TextCraft
 
 
