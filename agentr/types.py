@@ -105,15 +105,22 @@ Answerer = Literal["user", "tool"]
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation in text form. What answers a tool call has the role ``tool``."""
+    """One turn of a conversation in text form. What answers a tool call has the role ``tool``.
+
+    Attributes:
+        answers: The id of that call, where a program says so.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+    answers: str = ""
 
 
 def messages_of(asked: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Returns the messages of a program's call."""
-    return [Message("system" if m["role"] == "developer" else m["role"], m["content"]) for m in asked]
+    return [
+        Message("system" if m["role"] == "developer" else m["role"], m["content"], m.get("call_id", "")) for m in asked
+    ]
 
 
 @dataclass(frozen=True)

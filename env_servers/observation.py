@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -71,6 +72,12 @@ def call_id(number: int, n: int) -> str:
         n: Of the call in it, from 0 on.
     """
     return f"call_{number:05}_{n:03}"
+
+
+def call_place(identity: str) -> int:
+    """Returns which call of its turn an id of `call_id` is, from 0 on; -1 for another id."""
+    found = re.fullmatch(r"call_\d{5,}_(\d{3,})", identity, re.ASCII)
+    return int(found[1]) if found and len(identity) < 40 else -1
 
 
 @dataclass(frozen=True)

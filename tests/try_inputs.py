@@ -156,7 +156,7 @@ def api_answers(cases: Cases) -> Iterator[Tried]:
         policy = OpenAIPolicy(config, codec, {"OPENAI_API_KEY": "a key"}, backoff=Backoff(first_s=0.01))
         sampling, said = Sampling(max_tokens=32, seed=1), (Message("user", "Go."),)
         try:
-            (got,) = await policy.generate(GenerateRequest((1, 2, 3), 1, sampling, messages=said, tools=case["tools"]))
+            (got,) = await policy.generate(GenerateRequest((1, 2, 3), 1, sampling, messages=said, codec=codec))
             more = f" parsed {codec.calls.parse(got.text)}" if codec.calls else ""
             return f"{got.text!r} {got.finish}{more}"
         except Exception as error:  # noqa: BLE001 - it is what is shown

@@ -7,11 +7,11 @@ Answers are kept beside the trees, by what was asked: a stage that is started ag
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentr.collect.agent import Agent
 from agentr.config.policy import AdvisorConfig, PolicyConfig, Who
@@ -19,11 +19,15 @@ from agentr.errors import BudgetExceeded, ContextOverflow, InfraError, PromptRef
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Tree
+from agentr.secrets import Secret
 from agentr.seeds import derived_seed
 from agentr.store.files import append_line
 from agentr.store.forest import ANSWERS
 from agentr.store.growing import GrowingForest
 from agentr.types import Cost, Message, Sampling
+
+if TYPE_CHECKING:
+    from agentr.policy.openai_api import OpenAIPolicy
 
 
 class Answers:
@@ -149,14 +153,31 @@ async def advisor(
     if config.who is Who.policy:
         yield Advisor(key, config, agent, agent.policy, forest)
         return
+    async with asking(config, agent.codec.plain, agent.secrets) as api:
+        yield Advisor(key, config, agent, api, forest)
+
+
+@asynccontextmanager
+async def asking(
+    config: AdvisorConfig, codec: ChatCodec, secrets: Mapping[str, str | Secret], spent: float = 0.0
+) -> AsyncIterator["OpenAIPolicy"]:
+    """Gives the API of an adviser, and closes its connections in the end.
+
+    Args:
+        spent: Of its budget, before.
+
+    Raises:
+        ConfigError: It has no key.
+    """
     from agentr.policy.openai_api import OpenAIPolicy
 
     api = OpenAIPolicy(
         PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries),
-        agent.codec.plain,
-        agent.secrets,
+        codec,
+        secrets,
+        spent=spent,
     )
     try:
-        yield Advisor(key, config, agent, api, forest)
+        yield api
     finally:
         await asyncio.shield(api.close())

@@ -350,7 +350,8 @@ def _request(
         affinity=tree.task.key,
         messages=(*prompt.messages, Message("assistant", prefix)) if prefix else prompt.messages,
         reuse_prefix=reuse_prefix,
-        tools=codec.offers is not None,
+        codec=codec,
+        settings={} if call is None else call.settings,
     )
 
 

@@ -26,10 +26,8 @@ from agentr.envs.splits import assert_disjoint, assert_trainable
 from agentr.errors import ConfigError
 from agentr.models.load import load_codec
 from agentr.policy.base import Policy
-from agentr.policy.chat import ChatCodec
 from agentr.secrets import Secret, clean_output
 from agentr.store.growing import GrowingForest
-from agentr.tasks.tools import tools_of
 from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
 
@@ -133,10 +131,6 @@ class Coordinator:
         waiting = problems() if problems is not None else {}
         return {**as_dict(self._progress), "waiting": waiting}
 
-    async def _speaking(self) -> ChatCodec:
-        """The codec of the agent's own conversations."""
-        return self.codec.offering(tools_of(await self.env.spec()), self.settings.turns)
-
     async def _ready_policy(self, checkpoint: Path | None, engines: Sequence[Any]) -> Policy:
         if checkpoint is None:
             return NoPolicy()
@@ -144,7 +138,7 @@ class Coordinator:
             if self._policy is None:
                 from agentr.policy.openai_api import OpenAIPolicy
 
-                self._policy = OpenAIPolicy(self.settings.policy, await self._speaking(), self.secrets)
+                self._policy = OpenAIPolicy(self.settings.policy, self.codec, self.secrets)
             return self._policy
         from agentr.policy.router import Router
 

@@ -1,22 +1,27 @@
-"""Expert demonstrations: played in the environment, into trees of one branch. No policy is asked."""
+"""Demonstrations: an expert's turns, played in the environment into trees of one branch, or a stronger model's
+episodes. The policy is not asked."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from agentr.collect.advisor import asking
 from agentr.collect.agent import Agent
+from agentr.collect.grow import grow
 from agentr.collect.job import TreeJob, Unit, Work, run_job
 from agentr.collect.sessions import Sessions
 from agentr.collect.units import Limits, StageProgress
-from agentr.config.policy import SamplingConfig
+from agentr.config.policy import AdvisorConfig, SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
-from agentr.search import Origin, Tree
+from agentr.search import Origin, Sample, Tree
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.tasks.formats import action_format, written
 from agentr.tasks.prompt import as_call
 from agentr.types import Completion, Message, Task
@@ -45,6 +50,34 @@ class Demonstrate(Work):
     async def make(self, unit: Unit) -> Tree | None:
         scripted = None if self.scripted_turns is None else self.scripted_turns[unit.task.id]
         return await demonstrate(unit.task, unit.agent, unit.seed, scripted)
+
+
+@dataclass(frozen=True)
+class Taught(Work):
+    """Let a model behind an API play each task in the expert's place.
+
+    Attributes:
+        teacher: The model.
+        episodes: Of a task.
+    """
+
+    teacher: AdvisorConfig
+    episodes: int
+
+    kind = "taught"
+
+    @asynccontextmanager
+    async def helper(self, agent: Agent, forest: GrowingForest) -> AsyncIterator[Agent]:
+        """Gives the agent that the teacher is."""
+        async with asking(self.teacher, agent.codec.plain, agent.secrets) as policy:
+            yield replace(agent, policy=policy, sampling=self.teacher.sampling)
+
+    async def make(self, unit: Unit) -> Tree:
+        strategy = Sample(self.episodes).bounded(unit.agent.spec.step_limit)
+        tree = await grow(unit.task, strategy, unit.helper, unit.forest, unit.seed)
+        for node in tree.nodes[1:]:
+            node.origin = Origin.EXPERT
+        return tree
 
 
 async def demonstrate(task: Task, agent: Agent, seed: int, scripted: Sequence[str] | None = None) -> Tree | None:

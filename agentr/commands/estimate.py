@@ -134,6 +134,7 @@ def estimate(plan: Plan) -> RunEstimate:
                 f"policy: {config.policy.engines} x {config.policy.backend.value}, model "
                 f"{config.model.path or config.model.source.value}"
             ),
+            *_taught(config),
             f"held-out: {_of(held_out)} tasks of split {config.eval.tasks.split!r}",
             *(
                 f"not counted: turns, verdicts and actions of {stage}, as many as its trees give occasion for"
@@ -233,6 +234,13 @@ def _chains(works: list, bounds: list[int]) -> list[list[int]]:
         else:
             chains.append([bound])
     return chains
+
+
+def _taught(config: Config) -> Iterator[str]:
+    warm = config.warm_start
+    if warm.enabled and warm.teacher.who is Who.openai:
+        episodes = _times(_sum(_count(config.env, selection) for selection in warm.tasks), warm.episodes)
+        yield f"demonstrations: {_of(episodes)} episodes by {warm.teacher.openai.model}, whose turns are not counted"
 
 
 def _optimiser_steps(warm_start: WarmStartConfig, env: EnvConfig, rounds: Sequence[_Round], control: bool) -> Bound:

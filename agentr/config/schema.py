@@ -223,8 +223,23 @@ class WarmStartConfig(Section):
     """Tasks to demonstrate: the union of these selections."""
     files: list[str] = field(default_factory=list)
     """Expert trajectories of your own (docs/your_own_trajectories.md), played in place of the environment's expert."""
+    teacher: AdvisorConfig = field(
+        default_factory=lambda: AdvisorConfig(who=Who.nobody, sampling=SamplingConfig(max_tokens=512))
+    )
+    """Who plays the tasks in place of the environment's expert: nobody, or a stronger model behind an API."""
+    episodes: PositiveInt = 1
+    """Episodes of the teacher on each task; those that succeed are imitated."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """How the demonstrations are imitated."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.teacher.who is Who.policy:
+            yield Problem("teacher.who", "before the warm start there is no policy", "Take openai.")
+        if self.teacher.who is Who.openai and self.files:
+            message = "files and teacher both say where demonstrations come from"
+            yield Problem("files", message, "Give one of them.")
+        if self.teacher.who is not Who.openai and self.episodes > 1:
+            yield Problem("episodes", "an expert plays a task once", "Name a teacher, or leave it at 1.")
 
 
 @dataclass
@@ -360,8 +375,13 @@ class Config(Section):
                 yield Problem(key, f"{given} cannot change by round", f"Give sections of {', '.join(CHANGING)}.")
 
     def _sampling(self) -> Iterator[Problem]:
-        for key, sampling in (("collect", self.collect.sampling), ("eval", self.eval.sampling)):
-            if sampling.max_tokens >= self.model.max_model_len and self.policy.backend is PolicyBackend.vllm:
+        drawn = [("collect", self.collect.sampling), ("eval", self.eval.sampling)]
+        if self.policy.backend is not PolicyBackend.vllm:
+            drawn.clear()
+        if self.warm_start.enabled and self.warm_start.teacher.who is Who.openai:
+            drawn.append(("warm_start.teacher", self.warm_start.teacher.sampling))
+        for key, sampling in drawn:
+            if sampling.max_tokens >= self.model.max_model_len:
                 context = self.model.max_model_len
                 message = (
                     f"{sampling.max_tokens} tokens for a turn leave no room for a prompt in model.max_model_len = "

@@ -6,10 +6,11 @@ several engines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from agentr.policy.chat import ChatCodec
 from agentr.types import Completion, Cost, Message, Sampling
 
 
@@ -23,7 +24,8 @@ class GenerateRequest:
         affinity: Requests with the same affinity (those of one tree) go to the same engine if possible, for its
             prefix cache.
         reuse_prefix: Use the prefix cache; False computes the whole prompt, to measure what the cache saves.
-        tools: Whether the prompt offers the codec's tools: it is the agent's own, not a judge's.
+        codec: Of the conversation, with the tools that it offers; None where it offers none (a judge's).
+        settings: What a program's call narrows (``Asked.settings``). Engines find it in ``sampling``.
     """
 
     prompt_ids: tuple[int, ...]
@@ -32,7 +34,8 @@ class GenerateRequest:
     affinity: str = ""
     messages: tuple[Message, ...] = ()
     reuse_prefix: bool = True
-    tools: bool = False
+    codec: ChatCodec | None = field(default=None, compare=False, repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass

@@ -24,10 +24,11 @@ from agentr.foreign import MOST_BYTES, Unreadable, read
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.policy.http_retry import TransientError, pause_before_retry
-from agentr.policy.openai_tools import as_messages, as_turn, text_of
+from agentr.policy.openai_tools import as_messages, as_turn, narrowing, text_of
 from agentr.policy.refusals import refusal
 from agentr.secrets import Secret, SecretKind, quoted
 from agentr.seeds import derived_seed
+from agentr.tasks.tool_calls import ToolOffer
 from agentr.types import Completion, Cost, FinishReason
 
 BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.3)
@@ -112,7 +113,7 @@ class OpenAIPolicy:
 
     Args:
         config: ``timeout_s`` bounds one attempt, ``retries`` the attempts after the first.
-        codec: Encodes the answers.
+        codec: Encodes the answers of conversations that have none of their own (`GenerateRequest.codec`).
         secrets: Values of environment variables, this process's or those of the driver.
         backoff: Pauses between attempts; none is shorter than the server's Retry-After.
         spent: What was spent of ``openai.max_cost`` before.
@@ -188,22 +189,18 @@ class OpenAIPolicy:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _body(self, request: GenerateRequest, have: int) -> dict[str, Any]:
-        sampling, calls = request.sampling, self._codec.calls if request.tools else None
-        if sampling.form or (request.tools and calls is None):
-            raise ConfigError("a program's call has tools, or asks for a form: neither is passed on to an API yet.")
+        sampling, offers = request.sampling, request.codec.offers if request.codec else None
+        plain = [{"role": m.role, "content": m.content} for m in request.messages]
         body: dict[str, Any] = {
             "model": self._api.model,
-            "messages": as_messages(request.messages, calls)
-            if calls
-            else [{"role": m.role, "content": m.content} for m in request.messages],
+            "messages": plain if offers is None else as_messages(request.messages, offers),
             "n": request.n - have,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
             "seed": derived_seed(sampling.seed, have),
+            **narrowing(offers, request.settings),
         }
-        if calls:
-            body |= {"tools": [*calls.schemas], "parallel_tool_calls": False}
         body |= {"stop": list(sampling.stop)} if sampling.stop else {}
         renamed = self._api.parameters.get
         return {renamed(name, name): value for name, value in body.items() if renamed(name, name)}
@@ -247,23 +244,16 @@ class OpenAIPolicy:
     def _completion(self, choice: dict[str, Any], request: GenerateRequest) -> Completion:
         begun = request.messages[-1].content if request.messages[-1].role == "assistant" else ""
         # A refusal has content null: an empty turn, which no action format accepts.
-        said, most = self._said(choice["message"], request).removeprefix(begun), _TOKENS * request.sampling.max_tokens
+        codec, most = request.codec or self._codec, _TOKENS * request.sampling.max_tokens
+        said = _said(choice["message"], codec.offers, begun).removeprefix(begun)
         text = said[: most * _CHARACTERS]
         cut = text != said or str(choice.get("finish_reason") or "").lower() not in _WHOLE
-        ids = self._codec.begin(text, begun) if cut else self._codec.turn(text, begun)
+        ids = codec.begin(text, begun) if cut else codec.turn(text, begun)
         # the end of a turn is no part of its length
-        if len(self._codec.begin(text, begun) if len(ids) > most else ids) > most:
-            cut, ids = True, self._codec.begin(text, begun)[:most]
-            text = self._codec.decode(ids)
+        if len(codec.begin(text, begun) if len(ids) > most else ids) > most:
+            cut, ids = True, codec.begin(text, begun)[:most]
+            text = codec.decode(ids)
         return Completion(text, tuple(ids), (), FinishReason.LENGTH if cut else FinishReason.STOP)
-
-    def _said(self, message: dict[str, Any], request: GenerateRequest) -> str:
-        calls = self._codec.calls if request.tools else None
-        if calls is None:
-            return text_of(message.get("content"))
-        text = as_turn(message, calls)
-        begun = request.messages[-1].role == "assistant" and not text.startswith(request.messages[-1].content)
-        return f"\n{text}" if begun and calls.called(text) == 0 else text
 
     def _charge(self, usage: Any, request: GenerateRequest) -> None:
         counts = usage if isinstance(usage, dict) else {}
@@ -283,6 +273,15 @@ class OpenAIPolicy:
 
     def _failed(self, problems: list[str]) -> InfraError:
         return InfraError(f"{self._endpoint.url} gave no completion: {'; '.join(problems)}.")
+
+
+def _said(message: dict[str, Any], offers: ToolOffer | None, begun: str) -> str:
+    """The turn that an answer is, in the local model's dialect; behind a beginning that it does not repeat, a call is
+    on a line of its own."""
+    if offers is None:
+        return text_of(message.get("content"))
+    text = as_turn(message, offers)
+    return f"\n{text}" if begun and not text.startswith(begun) and offers.called(text) == 0 else text
 
 
 def _count(counts: Any, name: str, otherwise: int) -> int:

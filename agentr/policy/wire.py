@@ -18,8 +18,8 @@ _answers = msgspec.msgpack.Decoder(list[Completion])
 
 
 def pack_call(request: GenerateRequest, checkpoint: str) -> bytes:
-    """Packs a request and the weights that are to answer, without the messages: engines read the ids."""
-    return _encoder.encode((replace(request, messages=()), checkpoint))
+    """Packs a request and the weights that are to answer, without what an API is told: engines read the ids."""
+    return _encoder.encode((replace(request, messages=(), codec=None, settings={}), checkpoint))
 
 
 def unpack_call(data: bytes) -> tuple[GenerateRequest, str]:

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentr.collect.advisor import Answers
-from agentr.config.policy import AdvisorConfig, PolicyConfig
+from agentr.collect.advisor import Answers, asking
+from agentr.config.policy import AdvisorConfig
 from agentr.errors import AgentrError, RunError
 from agentr.policy.chat import ChatCodec
 from agentr.rewards import Rewards
@@ -54,31 +54,22 @@ class Asker:
         return answers
 
     async def _asked(self, questions: Sequence[str]) -> list[str | AgentrError]:
-        from agentr.policy.openai_api import OpenAIPolicy
-
         config, api, known = self._config, self._config.openai, read_lines(self._file)
         spent = max((line.get("spent", 0.0) for line in known), default=0.0)
-        policy = OpenAIPolicy(
-            PolicyConfig(openai=api, timeout_s=config.timeout_s, retries=config.retries),
-            self._codec,
-            {api.api_key_env: Secret.read(SecretKind.API, api.api_key_env)},
-            spent=spent,
-        )
         # a question's deadline begins when it is its turn
         name, turn = f"{api.base_url} {api.model}", asyncio.Semaphore(api.concurrency)
-        answers = Answers("judge", name, config, self._codec, policy, self._file, known, whole=False)
+        key = {api.api_key_env: Secret.read(SecretKind.API, api.api_key_env)}
+        async with asking(config, self._codec, key, spent) as policy:
+            answers = Answers("judge", name, config, self._codec, policy, self._file, known, whole=False)
 
-        async def one(question: str) -> str | AgentrError:
-            try:
-                async with turn:
-                    return (await answers.get(question, 0, "", ""))["answer"]
-            except AgentrError as error:
-                return error
+            async def one(question: str) -> str | AgentrError:
+                try:
+                    async with turn:
+                        return (await answers.get(question, 0, "", ""))["answer"]
+                except AgentrError as error:
+                    return error
 
-        try:
             return list(await asyncio.gather(*map(one, questions)))
-        finally:
-            await asyncio.shield(policy.close())
 
 
 def rewards_of(config: OnlineConfig, experiment: Experiment) -> Rewards:

@@ -1,10 +1,11 @@
-"""The warm start: an expert's episodes, or those of a user's files, the dataset of those that succeed, and the first
-policy."""
+"""The warm start: an expert's episodes, those of a user's files or of a stronger model, the dataset of those that
+succeed, and the first policy."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentr.collect.demonstrate import Demonstrate
+from agentr.collect.demonstrate import Demonstrate, Taught
+from agentr.config.policy import Who
 from agentr.errors import ConfigError
 from agentr.rounds.experiment import Experiment, some
 from agentr.rows.dataset import write_dataset
@@ -18,24 +19,27 @@ from agentr.types import Task
 
 
 def demonstrations(experiment: Experiment) -> Forest:
-    """Plays the expert's episodes of the warm start's tasks, or those of the user's files."""
+    """Plays the expert's episodes of the warm start's tasks, or those of the user's files, or lets the teacher play."""
     settings, collecting, store = experiment.plan.config.warm_start, experiment.services.collecting, experiment.store
-    work = Demonstrate(demonstrated_turns([Path(file) for file in settings.files]) if settings.files else None)
+    expert = Demonstrate(demonstrated_turns([Path(file) for file in settings.files]) if settings.files else None)
+    taught = settings.teacher.who is Who.openai
+    work = Taught(settings.teacher, settings.episodes) if taught else expert
 
     def tasks() -> list[Task]:
         chosen = [task for selection in settings.tasks for task in collecting.tasks(selection, training=True)]
         found = list(dict.fromkeys(chosen))
-        if work.scripted_turns is not None:
-            experiment.reporter.message(scripted_words(work, found, settings.files))
+        if expert.scripted_turns is not None:
+            experiment.reporter.message(scripted_words(expert, found, settings.files))
         return found
 
     name = WARM_START.stage(DEMONSTRATIONS)
     new = not store.sealed(name)
     forest = experiment.trees(name, work, None, experiment.plan.seed(0), tasks)
     record = store.record(name)
-    if new and work.scripted_turns is not None and record is not None:
+    if new and (taught or expert.scripted_turns is not None) and record is not None:
         played = record.read(TreeSummary)
-        experiment.reporter.message(f"        {played.solved} of {played.trees} succeeded when they were played")
+        how = f"by {settings.teacher.openai.model}" if taught else "when they were played"
+        experiment.reporter.message(f"        {played.solved} of {played.trees} succeeded {how}")
     return forest
 
 
@@ -61,9 +65,9 @@ def demonstration_dataset(experiment: Experiment) -> Path:
     def work(folder: Path) -> DatasetSummary:
         rows = (row for tree in demonstrations(experiment) for row in demonstrated_rows(tree, Targets.of(build)))
         hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
-        return DatasetSummary.read(
-            write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint)
-        )
+        teacher = experiment.plan.config.warm_start.teacher
+        source = teacher.openai.model if teacher.who is Who.openai else "the environment's expert"
+        return DatasetSummary.read(write_dataset(folder, rows, build.max_length, source=source, hint=hint))
 
     store.stages.run(name, DatasetSummary, work, {"build": build})
     store.stages.use(name)

@@ -41,11 +41,13 @@ _BESIDE = ("stage", "spent")
 _LATER: dict[str, Any] = {"evolutions": [], "hiding": None}
 _LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0, "reasoning": 0}
 _LATER_OF_TURNS |= {"sent": "", "asked": None, "behind": None}
+_LATER_OF_MESSAGES: dict[str, Any] = {"answers": ""}
 
 
 def to_json(tree: Tree) -> str:
     """Writes a tree as canonical text: the same tree always gives the same bytes. What was spent on it is left out."""
     data = {key: value for key, value in _said(vars(tree), _LATER).items() if key not in _BESIDE}
+    data["messages"] = [_said(vars(message), _LATER_OF_MESSAGES) for message in tree.messages]
     data["nodes"] = [_said(vars(node), _LATER_OF_TURNS) for node in tree.nodes]
     data["cost"] = {**vars(tree.cost), "cached_tokens": 0}
     return _text({"format": FORMAT, **data})

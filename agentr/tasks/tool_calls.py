@@ -173,6 +173,17 @@ class ToolOffer:
                 calls.append(Call(value["name"], json.dumps(arguments, ensure_ascii=False)))
         return (text[: found[0].start], calls) if calls else (text, [])
 
+    def unmarked(self, thought: str) -> str:
+        """Returns a thought without the marks of calls: one that an API sends beside its calls is about them, and
+        none."""
+        while self._begins.search(thought):
+            thought = (
+                self._begins.sub("", thought)
+                if self.dialect.opens
+                else thought.replace(self.dialect.before, "").replace("{", "(")
+            )
+        return thought.strip()
+
     # ------------------------------------------------------------------------------------------------------------------
 
     def _found(self, text: str) -> Iterator[Found]:
@@ -248,27 +259,15 @@ class ToolCalls(ToolOffer, ActionFormat):
     def begin(self, thought: str) -> str:
         return self._free(thought, self._begins)
 
-    def unmarked(self, thought: str) -> str:
-        """Returns a thought without the marks of calls: one that an API sends beside its calls is about them, and
-        none."""
-        while self._begins.search(thought):
-            thought = (
-                self._begins.sub("", thought)
-                if self.dialect.opens
-                else thought.replace(self.dialect.before, "").replace("{", "(")
-            )
-        return thought.strip()
-
     def _turns(self, begun: str, action: str) -> Iterator[str]:
         if call := call_of(self.tools, action):
             yield "\n".join(filter(None, (begun, self.dialect.write(Call(*call)))))
 
-    def call(self, text: str) -> tuple[str, str, dict[str, Any]] | None:
-        """Returns a turn's thought, and name and arguments of its call; None if there is none that can be carried
-        out."""
+    def read(self, text: str) -> tuple[str, list[Call]]:
+        """Returns a turn's thought and its call; all of it is thought if there is no call that can be carried out."""
         parsed = self.parse(text)
         call = call_of(self.tools, parsed.action) if parsed.action is not None else None
-        return (parsed.thought, *call) if call else None
+        return (parsed.thought, [Call(call[0], json.dumps(call[1], ensure_ascii=False))]) if call else (text, [])
 
     # ------------------------------------------------------------------------------------------------------------------
 

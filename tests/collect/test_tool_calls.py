@@ -170,7 +170,7 @@ def test_a_judge_is_asked_without_tools(server: EnvServer, tmp_path: Path) -> No
     agent, (tree,) = grown(server.url(), "secret", "Qwen 2.5", tmp_path, Demonstrate(), selection)
     request = _question(tree, [tree.nodes[1]], agent, JudgeConfig())
     assert "<tools>" in agent.codec.decode(tree.prompt_ids) and "<tools>" not in agent.codec.decode(request.prompt_ids)
-    assert not request.tools
+    assert request.codec is None
 
 
 def test_a_model_without_a_place_for_tools_is_refused() -> None:

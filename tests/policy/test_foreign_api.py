@@ -47,9 +47,9 @@ def policy_at(url: str, codec: ChatCodec = CODEC, timeout_s: float = 5.0, **api:
     )
 
 
-async def drawn(policy: OpenAIPolicy, n: int = 1, tools: bool = False) -> Any:
+async def drawn(policy: OpenAIPolicy, n: int = 1, codec: ChatCodec = CODEC) -> Any:
     request = GenerateRequest(
-        (1, 2, 3), n, Sampling(max_tokens=32, seed=1), messages=(Message("user", "Go."),), tools=tools
+        (1, 2, 3), n, Sampling(max_tokens=32, seed=1), messages=(Message("user", "Go."),), codec=codec
     )
     try:
         return await policy.generate(request)
@@ -57,10 +57,10 @@ async def drawn(policy: OpenAIPolicy, n: int = 1, tools: bool = False) -> Any:
         return error
 
 
-async def asked(url: str, *, n: int = 1, tools: bool = False, **how: Any) -> Any:
+async def asked(url: str, *, n: int = 1, codec: ChatCodec = CODEC, **how: Any) -> Any:
     policy = policy_at(url, **how)
     try:
-        return await drawn(policy, n, tools)
+        return await drawn(policy, n, codec)
     finally:
         await policy.close()
 
@@ -88,7 +88,7 @@ def test_whatever_is_sent_is_one_of_four_things(tools: bool) -> None:
     now = [b""]
     with asyncio.Runner() as runner:
         server = raw(lambda path, body: now[0])
-        policy = policy_at(runner.run(server.__aenter__()), codec, timeout_s=2.0)
+        policy = policy_at(runner.run(server.__aenter__()), timeout_s=2.0)
 
         @settings(
             derandomize=True, deadline=None, max_examples=60, suppress_health_check=list(HealthCheck), database=None
@@ -96,7 +96,7 @@ def test_whatever_is_sent_is_one_of_four_things(tools: bool) -> None:
         @given(answers(valid))
         def check(reply: bytes) -> None:
             now[0], began = reply, time.monotonic()
-            got = runner.run(drawn(policy, tools=tools))
+            got = runner.run(drawn(policy, codec=codec))
             assert time.monotonic() - began < 6.0
             if isinstance(got, list):
                 (completion,) = got
@@ -416,7 +416,7 @@ def test_this_machine_itself_is_not_asked_by_a_proxy(monkeypatch: pytest.MonkeyP
     "case", [json.loads(line) for line in Path(__file__).parents[1].joinpath("inputs/api_answers.jsonl").open()]
 )
 def test_answers_that_were_reported(case: dict[str, Any]) -> None:
-    got = told(case["body"], case["status"], codec=tooled("Qwen 2.5") if case["tools"] else CODEC, tools=case["tools"])
+    got = told(case["body"], case["status"], codec=tooled("Qwen 2.5") if case["tools"] else CODEC)
     right = {
         "parts-text": "Thought: I look what I have.\nAction: inventory",
         "error-200": "the model is warming up",

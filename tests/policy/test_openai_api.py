@@ -1,10 +1,11 @@
 """The API client against a real server on loopback that fails in the ways APIs fail."""
 
 import asyncio
+import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec
 from agentr.policy.http_retry import TransientError, pause_before_retry
 from agentr.policy.openai_api import OpenAIPolicy
+from agentr.tasks.tool_calls import Call
 from agentr.tasks.tools import ACT, schema
 from agentr.types import FinishReason, Message, Sampling
 from tests.policy.test_tools import calls_of, tooled
@@ -103,6 +105,7 @@ def ask(
     n: int = 1,
     messages: tuple[Message, ...] = (Message("user", "Go."),),
     codec: Any = None,
+    settings: Mapping[str, Any] | None = None,
     **options: Any,
 ):
     """Makes calls one after another on one policy; returns the last answer and the counters."""
@@ -112,9 +115,8 @@ def ask(
 
     async def main():
         policy = OpenAIPolicy(config, codec or ChatCodec(tiny_tokenizer()), backoff=Backoff(first_s=0.01))
-        request = GenerateRequest(
-            (1, 2, 3), n, Sampling(max_tokens=32, seed=7), messages=messages, tools=codec is not None
-        )
+        how = {"messages": messages, "codec": codec, "settings": settings or {}}
+        request = GenerateRequest((1, 2, 3), n, Sampling(max_tokens=32, seed=7), **how)
         try:
             for _ in range(calls):
                 answer = await policy.generate(request)
@@ -382,3 +384,74 @@ def test_a_request_that_offers_no_tools_is_sent_without(stub):
 
     asyncio.run(main())
     assert "tools" not in stub.bodies[0]
+
+
+FIND = '{"name": "find", "description": "", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}'
+
+
+def test_calls_side_by_side_of_a_program_are_sent_with_the_answers_that_are_theirs(stub):
+    codec = tooled("Qwen 2.5").plain.with_tools([FIND])
+    assert codec.offers is not None
+    two = codec.offers.written("So.", [Call("find", {"q": "a"}), Call("find", {"q": "b"})])
+    for ids, order in [
+        (("call_00001_001", "call_00001_000"), (1, 0)),  # ours: they say which call they answer
+        (("x", "a"), (0, 1)),  # another's: as they come
+        (("call_00001_001", "call_00001_001"), (0, 1)),
+    ]:
+        answers = [Message("tool", f"result {n}", identity) for n, identity in enumerate(ids)]
+        stub.answers = [calling(("find", '{"q": "c"}'), ("find", '{"q": "d"}'), content="On.")]
+        messages = (Message("user", "Go."), Message("assistant", two), *answers)
+        (completion,), _ = ask(stub, codec=codec, messages=messages)
+        _, made, *results = stub.bodies[-1]["messages"]
+        named = [call["id"] for call in made["tool_calls"]]
+        assert made["content"] == "So." and len({*named}) == 2
+        assert [json.loads(call["function"]["arguments"]) for call in made["tool_calls"]] == [{"q": "a"}, {"q": "b"}]
+        assert [(each["tool_call_id"], each["content"]) for each in results] == [
+            (named[place], f"result {n}") for n, place in enumerate(order)
+        ]
+        assert completion.text == codec.offers.written("On.", [Call("find", {"q": "c"}), Call("find", {"q": "d"})])
+        assert completion.token_ids == tuple(codec.turn(completion.text))
+
+
+@pytest.mark.parametrize("behind", [("tool",), ("tool", "user"), ("user", "user"), ()])
+def test_calls_of_a_program_that_are_not_all_answered_are_sent_as_text(stub, behind):
+    codec = tooled("Qwen 2.5").plain.with_tools([FIND])
+    assert codec.offers is not None
+    two = codec.offers.written("So.", [Call("find", {"q": "a"}), Call("find", {"q": "b"})])
+    stub.answers = [good]
+    more = [Message(role, "heard") for role in behind]
+    ask(stub, codec=codec, messages=(Message("user", "Go."), Message("assistant", two), *more))
+    assert stub.bodies[0]["messages"][1:] == [
+        {"role": "assistant", "content": two},
+        *({"role": "user", "content": "heard"} for _ in behind),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        ({}, {}),
+        ({"tool_choice": "required", "parallel_tool_calls": False},) * 2,
+        ({"tool_choice": "none"},) * 2,
+        ({"tool_choice": {"name": "find"}}, {"tool_choice": {"type": "function", "function": {"name": "find"}}}),
+        (
+            {"response_format": {"type": "object"}},
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "answer", "schema": {"type": "object"}},
+                }
+            },
+        ),
+    ],
+)
+def test_what_a_program_narrows_is_passed_on(stub, settings, sent):
+    codec = tooled("Qwen 2.5").plain.with_tools([FIND])
+    stub.answers = [good]
+    ask(stub, codec=codec, settings=settings)
+    body = stub.bodies[0]
+    assert body["tools"] == [{"type": "function", "function": json.loads(FIND)}]
+    assert {key: body[key] for key in ("tool_choice", "parallel_tool_calls", "response_format") if key in body} == sent
+    ask(stub, codec=codec.with_tools([]), settings={key: settings[key] for key in settings if "tool" not in key})
+    assert "tools" not in stub.bodies[1] and "tool_choice" not in stub.bodies[1]
+    assert ("response_format" in stub.bodies[1]) is ("response_format" in settings)

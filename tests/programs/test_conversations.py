@@ -132,7 +132,7 @@ def test_a_conversation_with_tools_is_what_the_codec_writes_of_it_whole() -> Non
     tree = from_json(to_json(tree))
     heard = tree.nodes[1].asked
     assert heard is not None and [message["call_id"] for message in heard.messages or ()] == ["call_0", "call_1"]
-    heard_of = [Message("assistant", two), Message("tool", "a"), Message("tool", "b")]
+    heard_of = [Message("assistant", two), Message("tool", "a", "call_0"), Message("tool", "b", "call_1")]
     rewritten = Message("assistant", codec.offers.written("", [Call("find", {"q": 2}), Call("find", "{cut")]))
     expected = {0: opening, 1: [*opening, *heard_of], 2: [*opening, *heard_of, rewritten, *heard_of[1:]]}
     for node, messages in expected.items():
