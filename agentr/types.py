@@ -113,7 +113,7 @@ class Message:
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
-    answers: str = ""
+    answers: str = field(default="", repr=False)
 
 
 def messages_of(asked: Sequence[Mapping[str, Any]]) -> list[Message]:
