@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class CallStatus(StrEnum):
@@ -62,6 +62,25 @@ class Asked:
     settings: Mapping[str, Any] = field(default_factory=dict)
     action: str | None = None
     refused: str = ""
+
+
+class Again(NamedTuple):
+    """What it took to bring programs back to their calls: how many were begun again, the answers that they were given
+    again, and seconds."""
+
+    starts: int = 0
+    answers: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def sum(cls, parts: Iterable[Again]) -> Again:
+        starts, answers, seconds = 0, 0, 0.0
+        for part in parts:
+            starts, answers, seconds = starts + part.starts, answers + part.answers, seconds + part.seconds
+        return cls(starts, answers, seconds)
+
+
+NOT_AGAIN = Again()
 
 
 def call_id(number: int, n: int) -> str:
@@ -131,6 +150,7 @@ class Observation:
         scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact
             match and F1. Which of them is the reward, if any, makes no difference to them.
         asked: Of a program that plays the agent's part itself (`env_servers.program`), what it asks now.
+        again: What it took to bring such a program back to its call.
     """
 
     observation: str
@@ -141,6 +161,7 @@ class Observation:
     status: CallStatus = CallStatus.ok
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     asked: Asked | None = field(default=None, hash=False)
+    again: Again = field(default=NOT_AGAIN, compare=False)
 
     @classmethod
     def failed(cls, observation: str, reward: float = 0.0, done: bool = False) -> Observation:

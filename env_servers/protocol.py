@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from env_servers.observation import Asked, CallStatus
+from env_servers.observation import NOT_AGAIN, Again, Asked, CallStatus
 
 #: Environment variable from which a server, and a client of a server that runs already, read the bearer token.
 TOKEN_ENV = "AGENTR_ENV_TOKEN"
@@ -169,6 +169,9 @@ class EnvironmentSpec(Wire):
         "matter. Servers have so many threads; clients have so many requests at a server, and keep others before their "
         "deadlines begin.",
     )
+    at_once: Annotated[int, Field(ge=0)] = later(
+        0, "Sessions that go on at the same time without one of them being begun again; 0 if that does not matter."
+    )
     action_chars: Annotated[int, Field(ge=1, le=MOST_ACTION_CHARS)] = later(
         MAX_ACTION_CHARS, "Longest action, in characters."
     )
@@ -229,6 +232,7 @@ class ObservedState(Wire):
     status: CallStatus = later(CallStatus.ok)
     scores: dict[str, Score] = later({})
     asked: Asked | None = later(None)
+    again: Again = later(NOT_AGAIN)
 
 
 class StepRequest(Wire):

@@ -41,6 +41,7 @@ from agentr.types import (
     Task,
     messages_of,
 )
+from env_servers.observation import NOT_AGAIN, Again
 from env_servers.protocol import EnvironmentSpec
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Expanded:
         events: Counts of what happened besides: turns that could not be parsed.
         policy_s: Seconds until the policy had answered.
         env_s: Seconds until the environment had carried out the actions.
+        again: What it took to bring a program back to the node.
     """
 
     children: list[Child]
@@ -64,12 +66,15 @@ class Expanded:
     events: dict[str, int]
     policy_s: float = 0.0
     env_s: float = 0.0
+    again: Again = NOT_AGAIN
 
     def account(self, tree: Tree, node: int, attempt: int) -> None:
         """Adds to a tree what the turns after ``node`` took."""
         tree.spend(replace(self.cost, cached_tokens=0))
         tree.count(**self.events)
-        tree.pay(Spent(node, attempt, self.cost.completions, self.policy_s, self.env_s, self.cost.cached_tokens))
+        cost, (starts, answers, seconds) = self.cost, self.again
+        taken = (cost.completions, self.policy_s, self.env_s, cost.cached_tokens, starts, answers, seconds)
+        tree.pay(Spent(node, attempt, *taken))
 
 
 @dataclass(frozen=True)
@@ -297,7 +302,8 @@ class Agent:
         self.meter.turns(tree, node, cost, policy_s, env_s)
         lost = refusals(tree, node, [after.last for after in executed.values()])
         events = Counter(unparsed=sum(p.action is None for p in parsed), not_repeated=lost)
-        turns = Expanded([], [], cost + Cost(env_steps=len(actions)), +events, policy_s, env_s)
+        again = Again.sum(after.last.again for after in executed.values())
+        turns = Expanded([], [], cost + Cost(env_steps=len(actions)), +events, policy_s, env_s, again)
         for completion, turn, action in zip(completions, parsed, sent, strict=True):
             after = session if action is None else executed[action]
             seen = after.last

@@ -7,6 +7,7 @@ each call names the policy and the engines. So the driver may call again after i
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,8 @@ class Coordinator:
             self._meter,
         )
         steps = self.env.stats.steps
+        room = spec.at_once * self.settings.env.servers
+        job = replace(job, limits=job.limits.within(room, job.parts * job.work.at_once))
         await run_job(job, agent, self._progress, GrowingForest(job.folder, epoch=job.epoch, part=job.part, taken=True))
         self._progress.env_steps_executed = self.env.stats.steps - steps
         return as_dict(self._progress)

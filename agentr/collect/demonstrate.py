@@ -66,6 +66,10 @@ class Taught(Work):
 
     kind = "taught"
 
+    @property
+    def at_once(self) -> int:
+        return self.episodes
+
     @asynccontextmanager
     async def helper(self, agent: Agent, forest: GrowingForest) -> AsyncIterator[Agent]:
         """Gives the agent that the teacher is."""

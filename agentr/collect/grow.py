@@ -17,6 +17,7 @@ from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import DEMONSTRATIONS, EVAL, WARM_START
 from agentr.types import Task
+from env_servers.observation import Again
 
 #: Sessions of expanded nodes that a tree keeps open if its strategy comes back to them.
 SPARE_SESSIONS = 32
@@ -112,6 +113,10 @@ class Grow(Work):
         known = {tree.task.key for tree in source if self.prefix.applies(tree)}
         return [task for task in tasks if task.key in known]
 
+    @property
+    def at_once(self) -> int:
+        return self.strategy.at_once
+
     def max_completions(self, step_limit: int) -> int:
         return self.strategy.bounded(step_limit).max_completions
 
@@ -145,7 +150,8 @@ async def grow(
         for entry in forest.journal(task.key):
             strategy.tell(tree, Expansion(**entry["expansion"]), [read_child(c) for c in entry["children"]])
             cost, events = split_counts(entry["counts"])
-            turns = Expanded([], [], cost, events, *entry.get("seconds", (0.0, 0.0)))
+            policy_s, env_s, *again = entry.get("seconds", (0.0, 0.0))
+            turns = Expanded([], [], cost, events, policy_s, env_s, Again(*again))
             turns.account(tree, entry["expansion"]["node"], entry["expansion"]["attempt"])
         while expansions := strategy.ask(tree):
             results = await _sample_all(tree, expansions, agent, sessions)
@@ -158,7 +164,7 @@ async def grow(
                         "expansion": vars(expansion),
                         "children": [stored_child(child) for child in turns.children],
                         "counts": stored_counts(turns.cost, turns.events),
-                        "seconds": [turns.policy_s, turns.env_s],
+                        "seconds": [turns.policy_s, turns.env_s, *turns.again],
                     },
                 )
                 for node, session in zip(nodes, turns.sessions, strict=True):

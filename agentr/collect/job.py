@@ -85,6 +85,11 @@ class Work(ABC):
         starts from."""
         return list(tasks) if source is None else source.tasks()
 
+    @property
+    def at_once(self) -> int:
+        """As `agentr.search.strategy.Strategy.at_once` says."""
+        return 1
+
     def max_completions(self, step_limit: int) -> int:
         """Returns the most completions that one tree can request; 0 if it draws none that count.
 
@@ -104,6 +109,7 @@ class TreeJob:
         source: Folder of the forest that the work starts from, if it needs one.
         epoch: Of the coordinators that run it (``agentr.store.lease``).
         part: Which part of the stage this is, if several coordinators share it.
+        parts: How many there are.
         about: What the driver was at when it asked, for logs (``agentr.logs``).
         logs: Folder of the run's logs, if there is a run.
     """
@@ -118,6 +124,7 @@ class TreeJob:
     source: Path | None = None
     epoch: str = ALONE
     part: int = 0
+    parts: int = 1
     about: Mapping[str, Any] = field(default_factory=dict)
     logs: Path | None = None
 
@@ -136,7 +143,7 @@ class TreeJob:
                 max_completions=_share(self.limits.max_completions, part, number),
                 max_failed=self.limits.max_failed * len(self.tasks) / max(1, len(tasks)),
             )
-            parts.append(replace(self, tasks=tasks, limits=limits, part=part))
+            parts.append(replace(self, tasks=tasks, limits=limits, part=part, parts=number))
         return parts
 
 

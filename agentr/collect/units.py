@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from agentr.backoff import Backoff
@@ -23,6 +23,7 @@ from agentr.search.stored import stored_counts
 from agentr.search.tree import Tree
 from agentr.store.growing import GrowingForest
 from agentr.types import Cost, Task
+from env_servers.observation import NOT_AGAIN, Again
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,15 @@ class Limits:
             in_flight=collect.in_flight, infra_retries=retries, max_failed=failed, max_completions=max_completions
         )
 
+    def within(self, room: int, each: int) -> Limits:
+        """Returns limits with no more trees in flight than there is room for.
+
+        Args:
+            room: Sessions that the environment has at the same time; 0 for any number.
+            each: Of these, those that each tree needs.
+        """
+        return replace(self, in_flight=max(1, min(self.in_flight, room // each))) if room else self
+
     def check(self, failed: int, tasks: int, last_error: str) -> None:
         """Checks that not too many units were given up.
 
@@ -80,6 +90,7 @@ class StageProgress:
         regrown: Keys of finished trees that were damaged: they were set aside, to be grown anew.
         identical: Finished trees whose episodes are all the same.
         growing: The trees that are not finished, by their task's key.
+        again: What it took to bring programs back to their calls, for the finished trees.
     """
 
     total: int = 0
@@ -97,6 +108,7 @@ class StageProgress:
     last_error: str = ""
     regrown: list[str] = field(default_factory=list)
     growing: dict[str, Tree] = field(default_factory=dict)
+    again: Again = NOT_AGAIN
 
     def track(self, tree: Tree) -> None:
         """Follows a tree from its start."""
@@ -109,6 +121,8 @@ class StageProgress:
         self.identical += tree.identical()
         self.cost = self.cost + tree.cost
         self.events.update(tree.events)
+        again = (Again(spent.starts, spent.replayed, spent.replay_s) for spent in tree.spent)
+        self.again = Again.sum([self.again, *again])
 
     def spent(self) -> Cost:
         """Returns the cost of all trees, those that still grow included."""
@@ -221,6 +235,7 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "started": min(part["started"] for part in parts),
         "last_error": next((part["last_error"] for part in parts if part["last_error"]), ""),
         "regrown": [key for part in parts for key in part["regrown"]],
+        "again": Again.sum(Again(*part["again"]) for part in parts),
         "counts": dict(sum((Counter(part["counts"]) for part in parts), Counter())),
         "seconds": max(part["seconds"] for part in parts),
         "waiting": {name: why for part in parts for name, why in part.get("waiting", {}).items()},

@@ -121,7 +121,7 @@ class Exchange:
         low, high = self.spec.reward.low, self.spec.reward.high
         reward = min(1.0, max(0.0, (state.reward - low) / (high - low)))
         text = state.observation.translate(_SPACES) if self.one_line else state.observation
-        rest = (state.done, state.valid, state.executed, state.status, state.scores, state.asked)
+        rest = (state.done, state.valid, state.executed, state.status, state.scores, state.asked, state.again)
         return Observation(text, reward, *rest)
 
 

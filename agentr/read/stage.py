@@ -136,7 +136,7 @@ class Trees(Stage):
 
     def expansions(self) -> pa.Table:
         """Returns what each expansion took: key of the tree, node, turns drawn, seconds of policy and environment,
-        cached tokens."""
+        cached tokens, programs begun again."""
         import pyarrow as pa
 
         return pa.Table.from_pylist(list(self.forest.spent()))

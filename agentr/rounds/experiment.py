@@ -35,6 +35,7 @@ from agentr.tasks.tools import ACT, described
 from agentr.train.job import TrainJob
 from agentr.types import Task
 from agentr.words import counted
+from env_servers.observation import NOT_AGAIN
 
 
 class Experiment:
@@ -177,6 +178,11 @@ class Experiment:
             self.reporter.message(
                 f"        set aside as damaged, and grown anew: {counted(len(progress['regrown']), 'tree')}: "
                 f"{some(progress['regrown'])}"
+            )
+        starts, answers, seconds = progress.get("again", NOT_AGAIN)
+        if starts:
+            self.reporter.message(
+                f"        programs begun again: {starts:,}, with {answers:,} answers, in {seconds:,.0f} s of theirs"
             )
         counts = {"trees": manifest["trees"], "failed": progress["failed"], "solved": progress["successes"]}
         return TreeSummary.read({**counts, **progress["counts"], "trees_hash": manifest.get("trees_hash")})

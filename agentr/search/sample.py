@@ -30,6 +30,10 @@ class Sample(Strategy):
     def max_completions(self) -> int:
         return self.episodes * self.max_steps
 
+    @property
+    def at_once(self) -> int:
+        return self.episodes
+
     def bounded(self, step_limit: int) -> Strategy:
         return self if self.max_steps else replace(self, max_steps=step_limit)
 

@@ -48,6 +48,12 @@ class Strategy(ABC):
     def max_completions(self) -> int:
         """Upper bound on the completions that one tree can request; keeps ``collect.max_completions`` a hard limit."""
 
+    @property
+    def at_once(self) -> int:
+        """States of a tree that are gone on from in turns: with more than a program's environment has programs, each of
+        them would be begun again for each turn."""
+        return 1
+
     def bounded(self, step_limit: int) -> Strategy:
         """Returns the strategy for an environment with this limit on the actions of an episode."""
         return self

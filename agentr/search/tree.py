@@ -165,6 +165,9 @@ class Spent:
         policy_s: Seconds until the policy had answered, waiting included.
         env_s: Seconds until the environment had carried out the actions, waiting included.
         cached_tokens: Prompt tokens that came from the prefix cache.
+        starts: Programs that were begun again to come back to the node, where a program is the environment.
+        replayed: Answers that they were given again.
+        replay_s: Seconds of that, summed over programs.
     """
 
     node: int
@@ -173,6 +176,9 @@ class Spent:
     policy_s: float
     env_s: float
     cached_tokens: int = 0
+    starts: int = 0
+    replayed: int = 0
+    replay_s: float = 0.0
 
 
 @dataclass

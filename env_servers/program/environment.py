@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from env_servers.base import Environment, ExpertStep, Failed, Requirement, TaskInfo, UnknownTask
-from env_servers.observation import Answer, Asked, CallStatus, Observation
+from env_servers.observation import NOT_AGAIN, Again, Answer, Asked, CallStatus, Observation
 from env_servers.program.calls import Call
 from env_servers.program.grading import checked_grader, grade, read_reward
 from env_servers.program.live import Limits, Programs
@@ -137,6 +137,7 @@ class Program(Environment[Played]):
             raise ValueError("a task is in two splits: give each an id of its own")
         self._published = {
             "step_limit": steps,
+            "at_once": live or _room(),
             "reward": {"success": success},
             "identity": identity,
             "strata": [*strata],
@@ -147,7 +148,7 @@ class Program(Environment[Played]):
             place,
             environment or {},
             self._limits,
-            live or _room(),
+            self._published["at_once"],
             isolation,
         )
 
@@ -196,7 +197,7 @@ class Program(Environment[Played]):
 
     def step(self, state: Played, action: str, expected: str | None = None) -> Observation:
         try:
-            program, call = self._at_its_call(state)
+            program, call, again = self._at_its_call(state)
         except _Differs as differs:
             state.asked = None
             how = Observation.failed("", state.reward, done=True)
@@ -206,7 +207,8 @@ class Program(Environment[Played]):
         state.history, state.asked = (*state.history, (state.asked, answer)), None
         program.answer(call, answer)
         following = program.wait(self._next(state, program, expected), self._limits.step_s)
-        return self._observed(state, program, following) if following is not None else self._graded(state, program)
+        observed = self._observed(state, program, following) if following else self._graded(state, program)
+        return replace(observed, again=again)
 
     def fork(self, state: Played) -> Played:
         copy = replace(state, program=None)
@@ -261,8 +263,8 @@ class Program(Environment[Played]):
         program.end()
         self._programs.gone()
 
-    def _at_its_call(self, state: Played) -> tuple[Running, Call]:
-        """The program of a state, awake, and the call that waits in it; begun again if need be.
+    def _at_its_call(self, state: Played) -> tuple[Running, Call, Again]:
+        """The program of a state, awake, and the call that waits in it; begun again if need be, and what that took.
 
         Raises:
             _Differs: It does not repeat itself.
@@ -271,11 +273,12 @@ class Program(Environment[Played]):
         if program is not None and self._programs.wake(state):
             call = next((call for call in program.waits() if call.request == state.asked), None)
             if call is not None and program.ended is None and not program.held_too_long:
-                return program, call
+                return program, call, NOT_AGAIN
             self._end(program)
+        began = time.monotonic()
         for attempt in range(_TRIES):
             try:
-                return self._begun_again(state)
+                return *self._begun_again(state), Again(attempt + 1, len(state.history), time.monotonic() - began)
             except _Differs:  # what runs side by side in it may come out as it did
                 if attempt == _TRIES - 1:
                     raise
@@ -337,13 +340,16 @@ class Program(Environment[Played]):
 
         def pick(calls: list[Call]) -> Call | None:
             for call in calls:
-                text = self._text(state, program, continues(call.request, state.history, self._ignore))
-                late = time.monotonic() - calls[0].since > self._limits.early_s
-                if expected is None or late or text.split() == expected.split():
+                if expected is None or time.monotonic() - calls[0].since > self._limits.early_s:
+                    return call
+                if self._text(state, program, self._continues(call, state)).split() == expected.split():
                     return call
             return None
 
         return pick
+
+    def _continues(self, call: Call, state: Played) -> Continues:
+        return continues(call.request, state.history, self._ignore)
 
     @staticmethod
     def _text(state: Played, program: Running, found: Continues) -> str:
@@ -357,7 +363,7 @@ class Program(Environment[Played]):
     def _observed(self, state: Played, program: Running, call: Call) -> Observation:
         """The observation of a call that waits for its answer; from here on the program may be ended."""
         report = program.report
-        found = continues(call.request, state.history, self._ignore)
+        found = self._continues(call, state)
         state.asked, state.program = call.request, program
         state.beside = tuple(other.request for other in program.waits() if other is not call)
         state.reward = state.reward if report.reward is None else report.reward

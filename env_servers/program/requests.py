@@ -115,7 +115,7 @@ def continues(
         if size + answered > most and not any(
             _differ(_meaning(one, place, ignore), _meaning(other, place, ignore), place)
             for n, (one, other) in enumerate(zip(earlier.messages, messages, strict=False))
-            if one is not other
+            if one != other  # the usual case, and fast
             for place in (f"messages.{n}",)
         ):
             best, most = Continues(number, answered, messages[size + answered :]), size + answered

@@ -99,6 +99,13 @@ def test_a_program_that_reports_grows_the_same_trees(
     assert len(native) == len(through) == 2 and sum(len(tree.nodes) for tree in native) > 8
     for one, other in zip(native, through, strict=True):
         assert plain(one) == plain(other)
+        assert not any(spent.starts or spent.replayed for spent in one.spent)
+    spent = [spent for tree in through for spent in tree.spent]
+    starts, replayed = sum(each.starts for each in spent), sum(each.replayed for each in spent)
+    if isinstance(strategy, Sample) and live > 1:  # a second start for each task where its runs part, and no other one
+        assert starts == 2
+    else:
+        assert starts > 2 and replayed > 0 and sum(each.replay_s for each in spent) > 0
 
 
 @pytest.mark.parametrize(

@@ -158,3 +158,21 @@ def envs(
     for r in results:
         table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))
     Console().print(table)
+
+
+@app.command()
+def programs(
+    quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Starts, calls, branches and memory of programs that are environments."""
+    from tests.tools.bench.programs import QUICK, Effort, measure
+
+    with Reporter(Console(stderr=True, soft_wrap=True)).task("programs"):
+        found = asyncio.run(measure(QUICK if quick else Effort()))
+    if as_json:
+        echo(json.dumps(asdict(found), indent=2))
+        return
+    for name, value in asdict(found).items():
+        shown = ", ".join(f"{part:.4g} at {depth}" for depth, part in value.items()) if isinstance(value, dict) else ""
+        echo(f"{name.replace('_', ' '):14}{shown or f'{value:,.4g}'}")
