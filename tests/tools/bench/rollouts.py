@@ -36,6 +36,73 @@ from agentr.types import Task
 from tests.programs.textcraft_tasks import write
 
 ROOT = Path(__file__).parents[3]
+#: TextCraft as an environment of verifiers, with the observations that agentr's agent sees. It plays all tasks once for
+#: each line on its standard input, which is a seed, and answers with a line of JSON.
+VERIFIERS = """
+import json
+import os
+import sys
+import time
+
+sys.path.append(sys.argv[1])
+
+import verifiers as vf
+from datasets import Dataset
+
+from agentr.tasks.formats import CUT_OFF, ReAct
+from env_servers.textcraft import TextCraft
+
+_, _, URL, MODEL, TASKS, TOKENS = sys.argv
+GAME, FORMAT = TextCraft(recipes="exact", distractors=3), ReAct()
+
+
+class Crafting(vf.MultiTurnEnv):
+    async def setup_state(self, state):
+        # starts the game
+        state["game"], _ = GAME.reset(state["info"]["id"])
+        state["won"] = 0.0
+        return state
+
+    async def env_response(self, messages, state, **_):
+        # carries out a turn, or says what was wrong with it
+        parsed = FORMAT.parse(messages[-1].content or "")
+        if state["trajectory"][-1]["is_truncated"]:
+            said, done = CUT_OFF, False
+        elif parsed.action is None:
+            said, done = parsed.problem, False
+        else:
+            seen = GAME.step(state["game"], parsed.action)
+            said, done, state["won"] = seen.observation, seen.done, seen.reward
+        answer = [vf.UserMessage(content=said)]
+        if done:
+            state["final_env_response"] = answer
+        return answer
+
+
+async def won(state):
+    return state["won"]
+
+
+def main() -> None:
+    ids = json.loads(TASKS)
+    rows = [
+        {"prompt": [{"role": "user", "content": GAME.reset(task)[1].observation}], "info": {"id": task}} for task in ids
+    ]
+    env = Crafting(max_turns=GAME.spec.step_limit, eval_dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[won]))
+    os.environ["BENCH_KEY"] = "none"
+    client = vf.ClientConfig(api_base_url=URL, api_key_var="BENCH_KEY")
+    for line in sys.stdin:
+        sampling = {"temperature": 1.0, "max_tokens": int(TOKENS), "seed": int(line)}
+        began = time.perf_counter()
+        found = env.evaluate_sync(client, MODEL, sampling_args=sampling, max_concurrent=64)
+        seconds, states = time.perf_counter() - began, found["outputs"]
+        turns = int(sum(state["metrics"]["num_turns"] for state in states))
+        won_ = sum(state["reward"] for state in states)
+        print(json.dumps({"seconds": seconds, "rollouts": len(states), "turns": turns, "won": won_}), flush=True)
+
+
+main()
+"""
 #: Rollouts at the same time.
 IN_FLIGHT = 64
 
@@ -216,11 +283,12 @@ def _vllm(policy: Path, config: Config, place: str) -> Iterator[_Server]:
 def _playing(
     verifiers: Path, server: _Server, policy: Path, tasks: Sequence[Task], config: Config
 ) -> "Iterator[subprocess.Popen[str]]":
-    script, ids = Path(__file__).with_name("with_verifiers.py"), json.dumps([task.id for task in tasks])
-    command = [str(verifiers), str(script), str(ROOT), server.url, "policy", ids]
+    ids = json.dumps([task.id for task in tasks])
+    command = [str(verifiers), "-c", VERIFIERS, str(ROOT), server.url, "policy", ids]
     command.append(str(config.collect.sampling.max_tokens))
-    quiet = {"stderr": subprocess.DEVNULL, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    player = subprocess.Popen(command, text=True, **quiet)
+    player = subprocess.Popen(
+        command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     try:
         yield player
     finally:
