@@ -161,7 +161,7 @@ class Observation:
     status: CallStatus = CallStatus.ok
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     asked: Asked | None = field(default=None, hash=False)
-    again: Again = field(default=NOT_AGAIN, compare=False)
+    again: Again = field(default=NOT_AGAIN, compare=False, repr=False)
 
     @classmethod
     def failed(cls, observation: str, reward: float = 0.0, done: bool = False) -> Observation:

@@ -449,7 +449,7 @@ def test_calls_side_by_side_are_matched_by_what_they_ask(make: Make) -> None:
     assert sorted("".join(json.loads(told).values())) == ["a", "b", "c", "d"]
     for _ in range(3):
         again = env.restore(env.snapshot(state))
-        program, call = env._at_its_call(again)
+        program, call, _ = env._at_its_call(again)
         assert call.request.messages[-1]["content"] == told
         env._end(program)
 
