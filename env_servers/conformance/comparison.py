@@ -1,7 +1,5 @@
 """Compares two answers of a server."""
 
-from typing import Any
-
 from env_servers.conformance.server import Broken, require
 from env_servers.conformance.subject import Play, Subject
 from env_servers.protocol import ObservedState
@@ -21,10 +19,11 @@ class Comparison:
 
     def __call__(self, what: str, expected: ObservedState, got: ObservedState) -> None:
         self.compared += 1
-        if _content(expected) == _content(got):
+        differ = _differ(expected, got)
+        if not differ:
             self.same += 1
         elif self._exact:
-            raise Broken(f"{what}: expected {shown(expected)}, got {shown(got)}")
+            raise Broken(f"{what}: expected {shown(expected)}, got {shown(got)}; not the same: {', '.join(differ)}")
 
     def verdict(self) -> str:
         enough = self.same >= LEAST_REPEATED * self.compared
@@ -52,6 +51,10 @@ def shown(observed: ObservedState) -> str:
     return f"{text[:200]!r}{cut} ({facts})"
 
 
-def _content(observed: ObservedState) -> dict[str, Any]:
-    """The content of an answer, without the session id."""
-    return observed.model_dump(exclude={"session"})
+def _differ(one: ObservedState, other: ObservedState) -> list[str]:
+    """The names of what differs in two answers; the session and what it took to get there may."""
+    return [
+        name
+        for name in ObservedState.model_fields
+        if name not in ("session", "again") and getattr(one, name) != getattr(other, name)
+    ]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, UnknownTask
-from env_servers.observation import CallStatus
+from env_servers.observation import Again, CallStatus
 from env_servers.protocol import EnvironmentSpec
 
 
@@ -82,6 +82,13 @@ class Walk(Environment[Position]):
 
     def actions(self, state: Position) -> list[str]:
         return ["left", "ahead"]
+
+
+class BegunAgain(Walk):
+    """Sound: what it took to get to an answer differs each time, and is not part of the answer."""
+
+    def step(self, state: Position, action: str) -> Observation:
+        return replace(super().step(state, action), again=Again(1, state.moves, random.random()))
 
 
 class SharedFork(Walk):

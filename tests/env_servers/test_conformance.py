@@ -13,7 +13,7 @@ from agentr.methods import methods
 from env_servers.app import create_app
 from env_servers.conformance import Check, Effort, Outcome, run
 from env_servers.registry import Description, describe, load
-from tests.env_servers.broken import FAULTS, Walk
+from tests.env_servers.broken import FAULTS, BegunAgain, RandomReset, Walk
 from tests.env_servers.support import ROOT, TOKEN, child_server, http_client, serving, wait_until
 
 DESCRIBED = {found.name: found for found in describe()}
@@ -71,8 +71,9 @@ def test_every_environment_conforms(name: str, options: str):
     assert sum(check.outcome is Outcome.PASSED for check in checks) > len(checks) / 2
 
 
-def test_a_sound_environment_passes_every_check():
-    with serving(create_app(Walk(), token=TOKEN)) as url, serving(create_app(Walk(), token=TOKEN)) as second:
+@pytest.mark.parametrize("sound", [Walk, BegunAgain])
+def test_a_sound_environment_passes_every_check(sound: type[Walk]):
+    with serving(create_app(sound(), token=TOKEN)) as url, serving(create_app(sound(), token=TOKEN)) as second:
         seen: list[Check] = []
         checks = run(url, TOKEN, second_url=second, effort=SMALL, report=seen.append)
     assert {check.outcome for check in checks} == {Outcome.PASSED} and checks == seen
@@ -85,6 +86,8 @@ def test_each_fault_is_found_by_the_right_checks(environment: type[Walk]):
         found = faults(run(url, TOKEN, effort=Effort(tasks=1, steps=6, sessions=8)))
     assert set(found) == FAULTS[environment]
     assert all(found.values()), "a failure says what it saw"
+    if environment is RandomReset:
+        assert found["reset is deterministic"].endswith("; not the same: observation")
 
 
 def test_a_server_that_lets_everybody_in_is_found():
