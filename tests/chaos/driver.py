@@ -48,6 +48,16 @@ def start(log: Path, *arguments: str, module: str = "agentr.cli") -> Driver:
         return subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=file, stderr=file, env=environment)
 
 
+def chaos(config: Path, parent: Path, *arguments: str) -> tuple[int, str]:
+    """``python -m tests.tools.chaos`` with its runs in that folder; its exit status, and what it said."""
+    log = parent.parent / "log"
+    command = start(log, str(config), f"run.dir={parent}", *arguments, module="tests.tools.chaos")
+    try:
+        return command.wait(1100), log.read_text()
+    finally:
+        end(command)
+
+
 def wait_for(condition: Callable[[], object], driver: Driver, what: str, timeout_s: float = 600.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentr.store.files import read_lines
-from tests.chaos.driver import end, start
+from tests.chaos.driver import chaos
 from tests.chaos.online import written
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1200)]
@@ -25,15 +25,6 @@ def parent(undisturbed_online: Path, tmp_path: Path) -> Path:
     return tmp_path / "chaos"
 
 
-def chaos(parent: Path, *arguments: str) -> tuple[int, str]:
-    log = parent.parent / "log"
-    command = start(log, str(written(parent.parent)), f"run.dir={parent}", *arguments, module="tests.tools.chaos")
-    try:
-        return command.wait(1100), log.read_text()
-    finally:
-        end(command)
-
-
 #: Besides what ``test_online`` kills.
 SOME = ("supervisor", "controller", "coordinator:freeze")
 #: All parts of a step of online training.
@@ -42,7 +33,7 @@ EVERY = ("engine", "environment", "coordinator", "worker", "driver", *SOME)
 
 @pytest.mark.parametrize("parts", [SOME, pytest.param(EVERY, marks=pytest.mark.by_hand)], ids=["some", "every"])
 def test_parts_of_an_online_step_are_hit_and_nothing_is_lost(parent: Path, parts: tuple[str, ...]) -> None:
-    status, said = chaos(parent, *(f"--faults=rollouts:{part}" for part in parts), "--freeze=5")
+    status, said = chaos(written(parent.parent), parent, *(f"--faults=rollouts:{part}" for part in parts), "--freeze=5")
     assert status == 0, said[-3000:]
     report = json.loads((parent / "chaos.json").read_text())
     assert report["same"] and report["contents"] and report["units"] > 100
@@ -58,7 +49,13 @@ def test_parts_of_an_online_step_are_hit_and_nothing_is_lost(parent: Path, parts
 @pytest.mark.by_hand
 def test_a_soak_runs_again_and_again_and_judges_each_quantity(parent: Path) -> None:
     status, said = chaos(
-        parent, "--hours=0.008", "--every=10", "--seed=1", "--faults=*:environment", "--faults=*:coordinator"
+        written(parent.parent),
+        parent,
+        "--hours=0.008",
+        "--every=10",
+        "--seed=1",
+        "--faults=*:environment",
+        "--faults=*:coordinator",
     )
     found = json.loads((parent / "soak.json").read_text())
     assert status == 0, said[-3000:]
