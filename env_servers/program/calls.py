@@ -33,7 +33,13 @@ class Call:
 
 
 class Asking(Protocol):
-    """A program, as the gateway sees it. Its methods are called in the gateway's thread."""
+    """A program, as the gateway sees it. Its methods are called in the gateway's thread.
+
+    Attributes:
+        refused: Why the last of its requests that could not be read was refused.
+    """
+
+    refused: str
 
     def called(self, request: Request, again: bool) -> Call | None:
         """Takes a call; None if it gets no answer any more.

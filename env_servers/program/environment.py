@@ -25,7 +25,7 @@ from env_servers.program.calls import Call
 from env_servers.program.grading import checked_grader, grade, read_reward
 from env_servers.program.live import Limits, Programs
 from env_servers.program.live import Program as Running
-from env_servers.program.requests import Continues, Request, continues, difference, ignoring, message_of
+from env_servers.program.requests import Continues, Request, continues, difference, ignoring, masked, message_of
 from env_servers.protocol import EnvironmentSpec
 from env_servers.records import read_records
 from env_servers.sandbox import launch
@@ -192,8 +192,9 @@ class Program(Environment[Played]):
                 if how is None
                 else f"{how or 'ended'} before it called the model"
             )
-            raise Failed(f"the program {what}. It printed: {program.output[-1000:].strip() or 'nothing'}")
-        return state, self._observed(state, program, call)
+            why = f": its request was refused, since {program.refused}" if program.refused else ""
+            raise Failed(f"the program {what}{why}. It printed last: {program.output[-150:].strip() or 'nothing'}")
+        return state, self._as_recorded(self._observed(state, program, call), expected)
 
     def step(self, state: Played, action: str, expected: str | None = None) -> Observation:
         try:
@@ -208,7 +209,7 @@ class Program(Environment[Played]):
         program.answer(call, answer)
         following = program.wait(self._next(state, program, expected), self._limits.step_s)
         observed = self._observed(state, program, following) if following else self._graded(state, program)
-        return replace(observed, again=again)
+        return self._as_recorded(replace(observed, again=again), expected)
 
     def fork(self, state: Played) -> Played:
         copy = replace(state, program=None)
@@ -342,11 +343,19 @@ class Program(Environment[Played]):
             for call in calls:
                 if expected is None or time.monotonic() - calls[0].since > self._limits.early_s:
                     return call
-                if self._text(state, program, self._continues(call, state)).split() == expected.split():
+                if self._same(self._text(state, program, self._continues(call, state)), expected):
                     return call
             return None
 
         return pick
+
+    def _same(self, text: str, expected: str) -> bool:
+        return masked(text, self._ignore) == masked(expected, self._ignore)
+
+    def _as_recorded(self, observed: Observation, expected: str | None) -> Observation:
+        """In a replay, what differs in no more than what is ignored is what was observed then."""
+        same = expected is not None and self._same(observed.observation, expected)
+        return replace(observed, observation=expected) if same else observed
 
     def _continues(self, call: Call, state: Played) -> Continues:
         return continues(call.request, state.history, self._ignore)

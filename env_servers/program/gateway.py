@@ -90,6 +90,7 @@ class Gateway:
             try:
                 return await handler(asking, request)
             except BadRequest as error:
+                asking.refused = str(error)
                 return _refused(request, 400, str(error))
             except ClientDisconnect:
                 return Response()

@@ -116,12 +116,13 @@ class Program:
     Attributes:
         folder: Its folder outside; ``work`` in it is where it works.
         used: When it last was answered or waited for, by the monotonic clock.
+        refused: Why the last of its requests that could not be read was refused.
     """
 
     def __init__(self, gateway: "Gateway", zygote: Zygote, folder: Path, asked: dict[str, Any], limits: Limits) -> None:
         self.folder, self.limits, self.used = folder, limits, time.monotonic()
         self.answers = 0
-        self.report = Report()
+        self.report, self.refused = Report(), ""
         self._gateway = gateway
         self._changed = threading.Condition()
         self._calls: list[Call] = []

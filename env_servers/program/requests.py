@@ -6,9 +6,10 @@ and what says nothing to a model (streaming, marks of caches, metadata, headers)
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from env_servers.observation import Answer, call_id
@@ -24,6 +25,7 @@ class Request:
 
     Attributes:
         messages: Each with ``role`` and ``content``, perhaps ``calls`` (``id``, ``name``, ``arguments``), ``call_id``.
+            Results of calls side by side are in the order of the calls, in whichever they came.
         tools: Each with ``name``, ``description``, ``parameters``.
         settings: What narrows the answer, as in `Asked`.
     """
@@ -32,6 +34,9 @@ class Request:
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "messages", tuple(_in_order_of_calls(self.messages)))
 
     @cached_property
     def stored(self) -> dict[str, Any]:
@@ -45,6 +50,17 @@ class Request:
         TypeError, KeyError: It is no stored request.
         """
         return cls(str(data["model"]), tuple(data["messages"]), tuple(data["tools"]), dict(data["settings"]))
+
+
+def _in_order_of_calls(messages: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    order: dict[str, int] = {}
+    for results, group in groupby(messages, key=lambda message: message["role"] == "tool"):
+        said = list(group)
+        if not results:
+            order = {call["id"]: place for place, call in enumerate(said[-1].get("calls", ()))}
+        elif all(message.get("call_id") in order for message in said):
+            said.sort(key=lambda message: order[message["call_id"]])
+        yield from said
 
 
 def message_of(answer: Answer, number: int) -> dict[str, Any]:
@@ -89,6 +105,14 @@ def ignoring(rules: Sequence[str]) -> list[tuple[str, re.Pattern[str]]]:
         except re.error as error:
             raise ValueError(f"ignore: {rule!r}: {error}") from error
     return read
+
+
+def masked(text: str, ignore: Sequence[tuple[str, re.Pattern[str]]]) -> list[str]:
+    """Returns the words of what was said in messages, without what makes no difference there."""
+    for path, pattern in ignore:
+        if path.partition(".")[0] == "messages":
+            text = pattern.sub("", text)
+    return text.split()
 
 
 def difference(recorded: Request, now: Request, ignore: Sequence[tuple[str, re.Pattern[str]]] = ()) -> str:

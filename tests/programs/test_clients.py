@@ -79,7 +79,7 @@ def test_the_official_client_plays_and_is_begun_again(tmp_path: Path, code: str)
     assert env._programs.starts == 2
 
 
-#: A conversation with a tool, by each protocol: the same is asked.
+#: A conversation with a tool, by each protocol: the same is asked. The results come in another order than the calls.
 SCHEMA = "dict(type='object', properties=dict(q=dict(type='string')))"
 CHAT = f"""
 import json, openai
@@ -91,7 +91,7 @@ for n in range(3):
     ASK
     messages.append(said.model_dump(exclude_none=True))
     calls = said.tool_calls or []
-    messages += [dict(role='tool', tool_call_id=call.id, content=call.function.arguments) for call in calls]
+    messages += [dict(role='tool', tool_call_id=call.id, content=call.function.arguments) for call in calls[::-1]]
     messages += [] if calls else [dict(role='user', content='On.')]
 json.dump(1.0, open('reward.json', 'w'))
 """
@@ -115,7 +115,7 @@ for n in range(3):
     calls = [part for part in said.content if part.type == 'tool_use']
     assert (said.stop_reason == 'tool_use') == bool(calls)
     said_of = lambda call: json.dumps(call.input, ensure_ascii=False)
-    results = [dict(type='tool_result', tool_use_id=call.id, content=said_of(call)) for call in calls]
+    results = [dict(type='tool_result', tool_use_id=call.id, content=said_of(call)) for call in calls[::-1]]
     messages.append(dict(role='user', content=results or 'On.'))
 assert client.messages.count_tokens(model='m', messages=messages).input_tokens > 10
 json.dump(1.0, open('reward.json', 'w'))
@@ -135,7 +135,7 @@ for n in range(3):
     assert said.status == 'completed' and said.usage.output_tokens == 3
     items += [item.model_dump(exclude_none=True) for item in said.output]
     calls = [item for item in said.output if item.type == 'function_call']
-    items += [dict(type='function_call_output', call_id=call.call_id, output=call.arguments) for call in calls]
+    items += [dict(type='function_call_output', call_id=call.call_id, output=call.arguments) for call in calls[::-1]]
     items += [] if calls else [dict(role='user', content='On.')]
 json.dump(1.0, open('reward.json', 'w'))
 """

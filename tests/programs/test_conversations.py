@@ -339,6 +339,19 @@ def test_a_call_goes_on_from_the_longest_conversation_that_it_begins_with() -> N
     assert continues(request(user("Go."), user("No."), tools=tools), before).after == 0
 
 
+@given(st.permutations(range(4)))
+def test_results_are_in_the_order_of_their_calls(order: list[int]) -> None:
+    """Those of claude-code come as its tools end."""
+    calls = said([{"id": f"call {n}", "name": "f", "arguments": "{}"} for n in range(4)])
+    results = [{"role": "tool", "tool_call_id": f"call {n}", "content": str(n)} for n in range(4)]
+    whole = request(calls, *results, user("On."), calls, *results)
+    other = request(calls, *(results[n] for n in order), user("On."), calls, *(results[n] for n in order[::-1]))
+    assert other.messages == whole.messages
+    stray = [{**result, "tool_call_id": "?"} for result in results[:1]]
+    kept = request(calls, *(results[n] for n in order), *stray)
+    assert [message["content"] for message in kept.messages[1:]] == [*map(str, order), "0"], "nothing is known of one"
+
+
 @given(st.text(), st.text(), st.integers(0, 9), st.sampled_from(["stop", "length"]))
 def test_an_answer_is_read_back_from_its_action(content: str, arguments: str, tokens: int, finish: str) -> None:
     answer = Answer(content, ({"name": "f", "arguments": arguments},), finish, (tokens, tokens))

@@ -200,8 +200,12 @@ def test_it_can_change_nothing_outside_and_reach_nobody(make: Make, tmp_path: Pa
 @pytest.mark.parametrize(
     "code, sentence",
     [
-        ("print('a word'); sys.exit(3)", "ended with status 3 before it called the model. It printed: a word"),
+        ("print('a word'); sys.exit(3)", "ended with status 3 before it called the model. It printed last: a word"),
         ("sys.exit(0)", "ended before it called the model"),
+        (
+            "ask(user('Go.'), n=2)",
+            "ended before it called the model: its request was refused, since n=2 is not served. It printed last: nothing",
+        ),
         ("os.kill(os.getpid(), 11)", "was ended by signal 11 before"),
         ("time.sleep(60)", "did not call the model within 1.5 s"),
         ("while True: print('x' * 100000)", "printed more than 1 MB before"),
