@@ -1,4 +1,7 @@
-"""A whole run through a program that reports: equal to the native one, and the same when its parts are killed."""
+"""A whole run through a program that reports: equal to the native one, and the same when its parts are killed.
+
+All parts, by hand: ``pytest tests/chaos/test_programs.py --by-hand -k every``.
+"""
 
 import json
 import shutil
@@ -25,12 +28,14 @@ pytestmark = [
     pytest.mark.skipif(not launch.available(), reason="programs cannot be isolated here"),
 ]
 
-#: Agent-R on 24 tasks: every stage, in a minute or two.
+#: Agent-R on a few tasks: every stage, in a minute or two.
 CONFIG: dict[str, Any] = {
     "include": [str(ROOT / "configs/smoke.yaml")],
-    "warm_start": {"train": {"steps": 60}},
-    "collect": {"tasks": {"limit": 24}, "in_flight": 8},
+    "warm_start": {"tasks": [{"split": "train", "where": {"depth": 1}, "limit": 24}], "train": {"steps": 30}},
+    "method": {"search": {"iterations": 5, "max_depth": 6}},
+    "collect": {"tasks": {"limit": 8}, "in_flight": 8},
     "train": [{"steps": 2, "batch_size": 4, "micro_batch_size": 4, "bf16": False, "max_length": 768}],
+    "eval": {"tasks": {"limit": 4}},
     "env": {"retries": 8},
 }
 FORESTS = [f"rounds/{stage}" for stage in ("00/demonstrations", "00/eval", "01/collect", "01/revise", "01/eval")]
@@ -54,7 +59,7 @@ def through(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run through a program, undisturbed."""
     folder = tmp_path_factory.mktemp("through")
     command = [sys.executable, str(ROOT / "tests/programs/plays_textcraft.py"), str(ROOT)]
-    options = {"command": command, "tasks": write(folder), "action_format": "react", "live": 6}
+    options = {"command": command, "tasks": write(folder), "action_format": "react", "live": 12}
     return done(folder / "run", name="program", options=options, timeout_s=120)
 
 
@@ -77,16 +82,18 @@ def rows(dataset: Path) -> list[dict[str, Any]]:
 
 
 #: While a program waits for the answer to a call, in a search and in the execution of revisions.
-FAULTS = ("collect:engine", "collect:environment", "collect:supervisor", "collect:coordinator", "collect:driver")
-FAULTS += ("collect:environment:freeze", "revise:environment", "revise:coordinator")
+SOME = ("collect:environment", "collect:driver", "revise:coordinator")
+EVERY = ("collect:engine", "collect:supervisor", "collect:coordinator", "collect:environment:freeze")
+EVERY += ("revise:environment", *SOME)
 
 
-def test_its_parts_are_killed_and_nothing_is_lost(through: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [SOME, pytest.param(EVERY, marks=pytest.mark.by_hand)], ids=["some", "every"])
+def test_its_parts_are_killed_and_nothing_is_lost(through: Path, tmp_path: Path, parts: tuple[str, ...]) -> None:
     shutil.copytree(through, tmp_path / "chaos/undisturbed", symlinks=True)
-    faults = [f"--faults={fault}" for fault in FAULTS]
+    faults = [f"--faults={part}" for part in parts]
     status, said = chaos(through.parent / "run.yaml", tmp_path / "chaos", *faults, "--freeze=5")
     assert status == 0, said[-3000:]
     report = json.loads((tmp_path / "chaos/chaos.json").read_text())
     hit = {outcome["fault"]: outcome for outcome in report["faults"] if outcome["hit"]}
-    assert report["same"] and report["contents"] and sorted(hit) == sorted(FAULTS), said[-3000:]
+    assert report["same"] and report["contents"] and sorted(hit) == sorted(parts), said[-3000:]
     assert {(outcome["lost"], outcome["twice"]) for outcome in hit.values()} == {(0, 0)}

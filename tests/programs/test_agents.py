@@ -1,4 +1,8 @@
-"""Agents of other libraries, as `examples/agents` has them, are searched, begun again, revised and made rows of."""
+"""Agents of other libraries, as `examples/agents` has them, are searched, begun again, revised and made rows of.
+
+Coding agents by hand: ``AGENTR_TEST_CODING=FOLDER pytest tests/programs/test_agents.py --by-hand -k coding``, in whose
+``node_modules`` are those that docs/your_agent.md names.
+"""
 
 import asyncio
 import os
@@ -55,12 +59,15 @@ def call(name: str, **arguments: Any) -> str:
     return HERMES.write(Call(name, arguments))
 
 
+WORK = "/tmp/agent/work"
 LOOK, TAKE, SOME = (
     call("count", item="apples"),
     call("take", item="apples", number=2),
     call("take", item="pears", number=1),
 )
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+MEND = "sed -i 's:/ 2:/ len(numbers):' mean.py"
+LINES = ("cat mean.py", "sed -i 's:/ 2:/ 3:' mean.py", "ls")
 #: Turns that solve the task, one after the other, and others, right, wrong and broken. By the agent, as its file's name
 #: and argument.
 AGENTS: dict[str, tuple[list[str], list[str]]] = {
@@ -80,10 +87,28 @@ AGENTS: dict[str, tuple[list[str], list[str]]] = {
         [f"{LOOK}\n{TAKE}", SOME, call("final_result", left="x"), call("final_result", left=5)],
     ),
     "with_mini_swe_agent": (
-        [call("bash", command="sed -i 's:/ 2:/ len(numbers):' mean.py"), call("bash", command=SUBMIT)],
-        [*(call("bash", command=line) for line in ("cat mean.py", "sed -i 's:/ 2:/ 3:' mean.py", "ls")), "Well."],
+        [call("bash", command=MEND), call("bash", command=SUBMIT)],
+        [*(call("bash", command=line) for line in LINES), "Well."],
+    ),
+    "with_coding_agent claude": (
+        [call("Bash", command=MEND), "Done."],
+        [
+            *(call("Bash", command=line) for line in LINES),
+            "\n".join(call("Read", file_path=f"{WORK}/{name}.py") for name in ("mean", "test_mean")),
+        ],
+    ),
+    "with_coding_agent codex": (
+        [call("exec_command", cmd=MEND), "Done."],
+        [*(call("exec_command", cmd=line) for line in LINES), "Well."],
+    ),
+    "with_coding_agent opencode": (
+        [call("bash", command=MEND, description="Mends."), "Done."],
+        [*(call("bash", command=line, description="Looks.") for line in LINES), "Well."],
     ),
 }
+#: Minutes each, and packages of npm.
+CODING = [name for name in AGENTS if "coding" in name]
+NAMES = [pytest.param(name, marks=pytest.mark.by_hand) if name in CODING else name for name in AGENTS]
 
 
 @pytest.fixture(scope="session")
@@ -114,13 +139,21 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> FindPython:
 
 def options_of(name: str, python: FindPython) -> dict[str, Any]:
     script, *arguments = name.split()
-    mends = script == "with_mini_swe_agent"
-    return {
-        "command": [str(python(EXAMPLES / f"{script}.py")), f"{script}.py", *arguments],
+    mends = script in ("with_mini_swe_agent", "with_coding_agent")
+    options: dict[str, Any] = {
         "workdir": str(EXAMPLES),
         "tasks": {"train": str(EXAMPLES / ("repairs.jsonl" if mends else "shop.jsonl"))},
         "reward": "" if mends else f"{EXAMPLES}/shop.py:score",
         "live": 3,
+    }
+    if name not in CODING:
+        return {**options, "command": [str(python(EXAMPLES / f"{script}.py")), f"{script}.py", *arguments]}
+    command = Path(os.environ.get("AGENTR_TEST_CODING", ""), "node_modules/.bin", *arguments).absolute()
+    return {
+        **options,
+        "command": [sys.executable, f"{script}.py", str(command)],
+        "limits": {"memory_mb": 24000, "processes": 1000, "first_call_s": 200},
+        "ignore": [r"messages /Chunk ID: \w+|Wall time: [0-9.]+/"],
     }
 
 
@@ -158,7 +191,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     servers: list[EnvServer] = []
 
     def of(options: dict[str, Any]) -> EnvServer:
-        config = EnvConfig(name="program", options=options)
+        config = EnvConfig(name="program", options=options, timeout_s=300)
         servers.append(EnvServer(config, "secret", str(tmp_path / f"server{len(servers)}.log")))
         return servers[-1]
 
@@ -176,7 +209,7 @@ async def agent_of(env: EnvClient, codec: ChatCodec, name: str) -> Agent:
         format=WholeTurn(),
         prompt=PromptConfig(),
         sampling=SamplingConfig(max_tokens=256),
-        max_model_len=32768,
+        max_model_len=200_000,
         policy_name="test",
     )
 
@@ -194,7 +227,7 @@ def check(tree: Tree, codec: ChatCodec) -> None:
         assert sum(sum(row.loss_mask) for row in rows) == sum(len(turn.token_ids) for turn in path)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_agent_of_another_library_is_searched_and_revised(
     name: str,
     python: Callable[[Path], Path],
@@ -252,7 +285,7 @@ async def revised(tree: Tree, agent: Agent, env: EnvClient) -> str:
     return "there is no pair"
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_agent_that_sees_a_clock_is_refused_at_its_first_call(
     name: str, python: FindPython, serve: Serve, tmp_path: Path
 ) -> None:
@@ -268,7 +301,7 @@ def test_an_agent_that_sees_a_clock_is_refused_at_its_first_call(
     )
     options["command"] = [options["command"][0], str(tmp_path / "late.py"), *options["command"][1:]]
     for ignore in ([], [r"messages /It is \d+/"]):
-        server = serve(options | {"ignore": ignore})
+        server = serve(options | {"ignore": [*options.get("ignore", []), *ignore]})
 
         async def main(url: str = server.url()) -> list[str]:
             env = EnvClient([url], "secret", timeout_s=300, retries=0)

@@ -32,6 +32,32 @@ ROOT = Path(__file__).parents[2]
 BESIDE = ("sent", "asked", "behind")
 
 
+#: What the programs of these tests begin with.
+ASK = """
+import json, os, random, threading, time, urllib.request
+
+def ask(messages):
+    body = json.dumps(dict(model="m", messages=messages)).encode()
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+
+def user(text):
+    return dict(role="user", content=text)
+
+def end():
+    json.dump(1.0, open("reward.json", "w"))
+"""
+
+
+def asking(folder: Path, code: str, **options: Any) -> EnvServer:
+    """A server of a program, given as its code, with one task."""
+    (folder / "agent.py").write_text(ASK + code)
+    options |= {"command": [sys.executable, str(folder / "agent.py")]}
+    options |= {"tasks": {"train": str(tasks_file(folder, ["one"]))}}
+    return EnvServer(EnvConfig(name="program", options=options), "secret", str(folder / "server.log"))
+
+
 def tasks_file(folder: Path, ids: list[str]) -> Path:
     file = folder / "train.jsonl"
     file.write_text("".join(json.dumps({"id": task}) + "\n" for task in ids))
@@ -119,20 +145,14 @@ def test_a_program_that_reports_grows_the_same_trees(
     ids=["pinned", "a clock", "a clock that is ignored", "a random order"],
 )
 def test_a_task_is_played_twice_before_a_run(tmp_path: Path, prompt: str, ignore: list[str], said: str) -> None:
-    (tmp_path / "agent.py").write_text(
-        "import json, os, random, time, urllib.request\n"
-        f"messages = [dict(role='user', content=f{prompt!r})]\n"
+    server = asking(
+        tmp_path,
+        f"messages = [user(f{prompt!r})]\n"
         "for _ in range(2):\n"
-        "    body = json.dumps(dict(model='m', messages=messages)).encode()\n"
-        "    headers = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
-        "    request = urllib.request.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions', body, headers)\n"
-        "    answer = json.load(urllib.request.urlopen(request))['choices'][0]['message']['content']\n"
-        "    messages += [dict(role='assistant', content=answer), dict(role='user', content='On.')]\n"
-        "json.dump(1.0, open('reward.json', 'w'))\n"
+        "    messages += [dict(role='assistant', content=ask(messages)), user('On.')]\n"
+        "end()\n",
+        ignore=ignore,
     )
-    options = {"command": [sys.executable, str(tmp_path / "agent.py")], "ignore": ignore}
-    options |= {"tasks": {"train": str(tasks_file(tmp_path, ["one"]))}}
-    server = EnvServer(EnvConfig(name="program", options=options), "secret", str(tmp_path / "server.log"))
 
     async def main() -> str:
         env = EnvClient([server.url()], "secret", timeout_s=120, retries=0)
@@ -147,29 +167,65 @@ def test_a_task_is_played_twice_before_a_run(tmp_path: Path, prompt: str, ignore
         server.stop()
 
 
+@pytest.mark.parametrize("ignore", [[], ["messages.0 /At [0-9]+/", r"messages /\(took \d+ ns\)/"]])
+def test_what_is_ignored_makes_no_difference_to_a_session_that_is_opened_anew(
+    tmp_path: Path, ignore: list[str]
+) -> None:
+    """Revisions, and sessions that were lost with their server, are replayed by what was recorded of them."""
+    server = asking(
+        tmp_path,
+        "messages = [user(f'At {time.time_ns()}: go.')]\n"
+        "for _ in range(3):\n"
+        "    answer = ask(messages)\n"
+        "    took = user(f'{answer}? (took {time.time_ns()} ns)')\n"
+        "    messages += [dict(role='assistant', content=answer), took]\n"
+        "end()\n",
+        ignore=ignore,
+        limits={"early_s": 0.2},
+    )
+
+    async def main() -> None:
+        env = EnvClient([server.url()], "secret", timeout_s=120, retries=0)
+        try:
+            (task,) = await env.tasks(TaskSelection(split="train"))
+            session = await env.open(task)
+            while not session.last.done:
+                session = await session.step(f"turn {len(session.history)}")
+            for size in (1, 2, 3):
+                again = await env.open(task, session.history[:size], opening=session.opening)
+                assert again.history == session.history[:size] and again.opening == session.opening
+            changed = replace(session.history[0], observation="Turn 0? (took 5 ns)")
+            with pytest.raises(InfraError, match="did not repeat itself"):
+                await env.open(task, [changed, *session.history[1:]], opening=session.opening)
+        finally:
+            await env.aclose()
+
+    try:
+        if ignore:
+            asyncio.run(main())
+        else:
+            with pytest.raises(InfraError, match="did not repeat itself"):
+                asyncio.run(main())
+    finally:
+        server.stop()
+
+
 def test_a_session_is_opened_anew_whatever_order_its_calls_come_in(tmp_path: Path) -> None:
     """Three threads ask at about the same time, in an order that is another one in each start; each asks twice."""
-    (tmp_path / "agent.py").write_text(
-        "import json, os, random, threading, time, urllib.request\n"
-        "def ask(name, wait):\n"
+    server = asking(
+        tmp_path,
+        "def talk(name, wait):\n"
         "    time.sleep(wait)\n"
-        "    messages = [dict(role='user', content=name)]\n"
+        "    messages = [user(name)]\n"
         "    for _ in range(2):\n"
-        "        body = json.dumps(dict(model='m', messages=messages)).encode()\n"
-        "        headers = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
-        "        request = urllib.request.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions', body, headers)\n"
-        "        answer = json.load(urllib.request.urlopen(request))['choices'][0]['message']['content']\n"
-        "        more = dict(role='user', content=f'{name}: {answer}?')\n"
-        "        messages += [dict(role='assistant', content=answer), more]\n"
+        "        answer = ask(messages)\n"
+        "        messages += [dict(role='assistant', content=answer), user(f'{name}: {answer}?')]\n"
         "names = random.sample('abc', 3)\n"
-        "threads = [threading.Thread(target=ask, args=(name, 0.2 * n)) for n, name in enumerate(names)]\n"
+        "threads = [threading.Thread(target=talk, args=(name, 0.2 * n)) for n, name in enumerate(names)]\n"
         "[thread.start() for thread in threads]\n"
         "[thread.join() for thread in threads]\n"
-        "json.dump(1.0, open('reward.json', 'w'))\n"
+        "end()\n",
     )
-    options = {"command": [sys.executable, str(tmp_path / "agent.py")]}
-    options |= {"tasks": {"train": str(tasks_file(tmp_path, ["one"]))}}
-    server = EnvServer(EnvConfig(name="program", options=options), "secret", str(tmp_path / "server.log"))
 
     async def main() -> None:
         env = EnvClient([server.url()], "secret", timeout_s=120, retries=0)

@@ -204,7 +204,7 @@ def test_it_can_change_nothing_outside_and_reach_nobody(make: Make, tmp_path: Pa
         ("sys.exit(0)", "ended before it called the model"),
         (
             "ask(user('Go.'), n=2)",
-            "ended before it called the model: its request was refused, since n=2 is not served. It printed last: nothing",
+            "before it called the model: its request was refused, since n=2 is not served. It printed last: nothing",
         ),
         ("os.kill(os.getpid(), 11)", "was ended by signal 11 before"),
         ("time.sleep(60)", "did not call the model within 1.5 s"),
