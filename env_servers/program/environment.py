@@ -74,6 +74,8 @@ class Program(Environment[Played]):
             or an object with ``reward`` and ``scores``. Without it the program writes ``reward.json``, or reports it.
         workdir: Folder that the program finds itself in.
         environment: More environment variables of the program.
+        preload: Modules that take long to import: they are imported once, outside of the isolation, by the command's
+            Python, of which each program is a fork. For commands of a Python and a script, or ``-m`` and a module.
         ignore: What may differ when a program is started again, as ``PATH /regex/``.
         live: Programs at the same time; by default by memory and cores.
         steps: Turns of an episode.
@@ -101,6 +103,7 @@ class Program(Environment[Played]):
         reward: str = "",
         workdir: str = "",
         environment: Mapping[str, str] | None = None,
+        preload: Sequence[str] = (),
         ignore: Sequence[str] = (),
         live: int = 0,
         steps: int = 30,
@@ -125,6 +128,8 @@ class Program(Environment[Played]):
             raise ValueError(
                 f"limits: there is no {', '.join(unknown)}; there are {', '.join(f.name for f in fields(Limits))}"
             )
+        if preload and (len(command) < 2 or (str(command[1]).startswith("-") and command[1:2] != ["-m"])):
+            raise ValueError(f"preload is for a command of a Python and a script, or -m and a module, not {command}")
         self._grader = checked_grader(reward)
         self._grade_s = grade_s
         self._ignore = ignoring(ignore)
@@ -149,6 +154,7 @@ class Program(Environment[Played]):
             environment or {},
             self._limits,
             self._published["at_once"],
+            preload,
             isolation,
         )
 

@@ -242,6 +242,7 @@ class Programs:
         command: The program and its arguments.
         workdir: Copied into each program's folder; it starts there.
         environment: More environment variables.
+        preload: Modules that the command's Python imports once, before all programs.
         isolation: How programs are isolated; None takes the first way that works.
 
     Raises:
@@ -255,14 +256,19 @@ class Programs:
         environment: Mapping[str, str],
         limits: Limits,
         most: int,
+        preload: Sequence[str] = (),
         isolation: str | None = None,
     ) -> None:
         self.limits, self.most = limits, most
         self.starts = 0
         self._command, self._workdir, self._environment = [*command], workdir, dict(environment)
-        config = {"host_name": HOST_NAME, "seen": _below_tmp([*self._command, *self._environment.values()])}
-        how = isolation or launch.isolation()
-        self._zygote_command = launch.bare_command(how, "env_servers.sandbox.programs", config)
+        seen = _below_tmp([*self._command, *self._environment.values()])
+        self._zygote_command = launch.bare_command(
+            isolation or launch.isolation(),
+            "env_servers.sandbox.programs",
+            {"host_name": HOST_NAME, "seen": seen, "preload": [*preload]},
+            self._command[0] if preload else "",
+        )
         self._root = Path(tempfile.mkdtemp(prefix="agentr-programs-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         self._gateway: Gateway | None = None
@@ -391,7 +397,10 @@ def _read(
     """Gives a program what can be read from a descriptor, until its end."""
 
     def ready() -> None:
-        data = os.read(descriptor, 1 << 16)
+        try:
+            data = os.read(descriptor, 1 << 16)
+        except BlockingIOError:  # `_finish` has read it
+            return
         found = program()
         if data and found is not None:
             take(found, data)

@@ -110,16 +110,17 @@ def failure_of(name: str) -> str:
     return ""
 
 
-def bare_command(how: str, module: str, config: dict[str, Any]) -> list[str]:
+def bare_command(how: str, module: str, config: dict[str, Any], python: str = "") -> list[str]:
     """The command line of a zygote that sees all files of this machine: ``main`` of a module of this package.
 
     Args:
         how: One of ``ISOLATIONS``.
         config: What ``main`` finds in ``argv[1]``, as JSON.
+        python: Whose packages are there, too; this one, with the standard library alone, if not given.
     """
-    code = f"sys.path.append({str(Path(__file__).parents[2])!r}); from {module} import main; main()"
+    code = f"sys.path.append({str(Path(__file__).parents[2])!r}); from {module} import main; sys.path.pop(); main()"
     start = [*_bwrap(), "--bind", "/", "/", "--dev-bind", "/dev", "/dev"] if how == "bubblewrap" else _unshare()
-    return [*start, *_python(code), json.dumps(config)]
+    return [*start, *([python, "-s", "-c", f"import sys; {code}"] if python else _python(code)), json.dumps(config)]
 
 
 def command(how: str, packages: Sequence[str], setup: str, limits: dict[str, float]) -> list[str]:

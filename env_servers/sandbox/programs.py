@@ -1,6 +1,9 @@
 """The process from which programs are forked, and process 1 of each: it makes the program's world, relays its calls to
 the gateway, and ends everything that the program started.
 
+With ``preload`` that process is the program's own Python, which has imported those modules: a program is then not
+executed, but run by the fork.
+
 A program's world is the same in each session: its folder is `HOME`, whatever the folder is outside; the file system of
 the machine can be read and not written, but for /dev, /run and /tmp, which are its own; there is no network, but for an
 address at which the gateway answers.
@@ -8,8 +11,10 @@ address at which the gateway answers.
 
 import contextlib
 import fcntl
+import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -17,6 +22,8 @@ import struct
 import sys
 import threading
 import time
+import types
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,11 +38,38 @@ LOOK_S = 0.5
 _SIOCSIFFLAGS, _UP, _PAGE = 0x8914, 0x41, os.sysconf("SC_PAGE_SIZE")
 
 
+class _Runs(BaseException):
+    """Takes a fork of the process that has imported its modules out to where that began, to run a program there."""
+
+
 def main() -> None:
     """Serves the socket on descriptor 0 until its other end is closed."""
     config = json.loads(sys.argv[1])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "env_servers"]:
+        del sys.modules[name]  # a program may have a package of that name
+    for name in config["preload"]:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - a package may raise anything
+            sys.exit(f"preload: {name} cannot be imported: {type(error).__name__}: {error}")
+        if len([*Path("/proc/self/task").iterdir()]) > 1:
+            sys.exit(f"preload: {name} starts a thread, which its forks would not have; leave it out")
     more = kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS
-    serve(taken_over(), lambda *descriptors: _first_process(config, *descriptors), more)
+    try:
+        serve(taken_over(), lambda *descriptors: _first_process(config, *descriptors), more)
+        return
+    except _Runs as runs:
+        (first, *arguments) = runs.args[0]
+    if first == "-m":
+        sys.argv, sys.path[0] = arguments, str(Path.cwd())
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    else:
+        script = Path(first).absolute()
+        sys.argv, sys.path[0] = [first, *arguments], str(script.parent)
+        loader = SourceFileLoader("__main__", str(script))
+        sys.modules["__main__"] = module = types.ModuleType("__main__")
+        module.__file__, module.__loader__ = str(script), loader
+        loader.exec_module(module)
 
 
 def _first_process(config: dict[str, Any], request: int, output: int, status: int) -> NoReturn:
@@ -51,7 +85,7 @@ def _first_process(config: dict[str, Any], request: int, output: int, status: in
         program = os.fork()
         if program == 0:
             listener.close()
-            _program(asked, output)
+            _program(asked, output, bool(config["preload"]))
         os.close(output)
         threading.Thread(
             target=_accept, args=(listener, f"/proc/self/fd/{folder}/{asked['gateway']}"), daemon=True
@@ -60,9 +94,8 @@ def _first_process(config: dict[str, Any], request: int, output: int, status: in
         reason = struct.pack("i", ended) if isinstance(ended, int) else f"={ended}".encode()
     except Exception as error:  # noqa: BLE001 - whatever it is, nobody else could report it
         reason = f"!{type(error).__name__}: {error}".encode()
-    finally:
-        os.write(status, reason)
-        os._exit(0)
+    os.write(status, reason)
+    os._exit(0)
 
 
 def _make_world(config: dict[str, Any], folder: int) -> None:
@@ -91,7 +124,8 @@ def _make_world(config: dict[str, Any], folder: int) -> None:
         fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _UP))
 
 
-def _program(asked: dict[str, Any], output: int) -> NoReturn:
+def _program(asked: dict[str, Any], output: int, imported: bool) -> NoReturn:
+    command, environment = asked["command"], asked["environment"]
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
@@ -101,11 +135,15 @@ def _program(asked: dict[str, Any], output: int) -> NoReturn:
         kernel.drop_capabilities()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and its children then would, too
             signal.signal(number, signal.SIG_DFL)
-        os.execvpe(asked["command"][0], asked["command"], asked["environment"])
+        if not imported:
+            os.execvpe(command[0], command, environment)
     except OSError as error:
-        os.write(2, f"{asked['command'][0]}: {error.strerror}\n".encode())
-    finally:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
         os._exit(127)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    raise _Runs(command[1:])
 
 
 def _wait(program: int, limits: dict[str, float]) -> int | str:

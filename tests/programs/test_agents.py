@@ -1,7 +1,7 @@
 """Agents of other libraries, as `examples/agents` has them, are searched, begun again, revised and made rows of.
 
-Coding agents by hand: ``AGENTR_TEST_CODING=FOLDER pytest tests/programs/test_agents.py --by-hand -k coding``, in whose
-``node_modules`` are those that docs/your_agent.md names.
+Coding agents by hand, where docs/your_agent.md puts them:
+``AGENTR_TEST_CODING=/tmp/coding/bin pytest tests/programs/test_agents.py --by-hand -k coding``.
 """
 
 import asyncio
@@ -146,9 +146,11 @@ def options_of(name: str, python: FindPython) -> dict[str, Any]:
         "reward": "" if mends else f"{EXAMPLES}/shop.py:score",
         "live": 3,
     }
+    if name == "with_langgraph":
+        options["preload"] = ["langchain.agents", "langchain_openai"]
     if name not in CODING:
         return {**options, "command": [str(python(EXAMPLES / f"{script}.py")), f"{script}.py", *arguments]}
-    command = Path(os.environ.get("AGENTR_TEST_CODING", ""), "node_modules/.bin", *arguments).absolute()
+    command = Path(os.environ["AGENTR_TEST_CODING"], *arguments)
     return {
         **options,
         "command": [sys.executable, f"{script}.py", str(command)],

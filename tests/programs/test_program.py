@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from env_servers.base import Failed, UnknownTask
+from env_servers.base import Failed, Unavailable, UnknownTask
 from env_servers.observation import CallStatus
 from env_servers.program import Program
 from env_servers.sandbox import launch
@@ -192,6 +192,64 @@ def test_it_can_change_nothing_outside_and_reach_nobody(make: Make, tmp_path: Pa
     assert "done" not in found[:6] and found[-1] == 2 and found[7] == [], found
     assert found[8] == ["fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero"]
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "how, code",
+    [
+        (["agent.py", "x y"], "sys.exit(3)"),
+        (["agent.py"], "1 / 0"),
+        (["agent.py"], "os._exit(7)"),
+        (["-m", "agent", "x y"], "raise SystemExit('bye')"),
+    ],
+)
+def test_modules_that_are_imported_once_make_no_difference(make: Make, how: list[str], code: str) -> None:
+    """What a program sees, prints and ends with is what it is without them."""
+    code = f"""
+    import atexit, locale, pickle, random, socket, subprocess
+    class Mine: pass
+    here = [os.getcwd(), os.environ, socket.gethostname(), time.tzname[0], locale.getlocale(), hash("a"), __name__,
+            sys.argv, sys.path, sorted(os.listdir(".")), sorted(os.listdir("/tmp")), __file__,
+            sys.stdout.encoding, sys.executable, pickle.loads(pickle.dumps(Mine())).__class__ is Mine,
+            sys.stdin.read(), sorted(os.listdir("/proc/self/fd")),
+            subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True).stdout,
+            [name for name in sys.modules if name.startswith("env_servers")], os.getpid(), threading.active_count(),
+            "sqlite3" in sys.modules]
+    atexit.register(lambda: print("at the end"))
+    thread = threading.Thread(target=lambda: (time.sleep(0.2), print("a thread")))
+    said(user(json.dumps(here, default=dict)))
+    thread.start()
+    {code}
+    """
+    seen = []
+    for preload in ([], ["email.mime.text", "sqlite3"]):
+        env = make(code, command=[sys.executable, *how], preload=preload)
+        state, first = env.reset("one")
+        here = json.loads(first.observation)
+        here[1].pop("OPENAI_API_KEY"), here[1].pop("ANTHROPIC_API_KEY")
+        assert here.pop() is bool(preload)
+        program = state.program
+        assert program is not None
+        last = env.step(state, "a")
+        printed = re.sub(r'(?s)Traceback.*?File "/tmp/agent', 'File "/tmp/agent', program.output)
+        seen.append((here, printed, last.observation, last.done))
+    assert seen[0] == seen[1] and ("a thread" in seen[0][1] or "os._exit" in code)
+
+
+def test_what_cannot_be_imported_once_is_a_sentence(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "threads.py").write_text("import _thread, time\n_thread.start_new_thread(time.sleep, (60,))\n")
+    wrapped = tmp_path / "python"
+    wrapped.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    wrapped.chmod(0o755)
+    for module, sentence in [
+        ("no_such_module", "preload: no_such_module cannot be imported: ModuleNotFoundError: No module named"),
+        ("threads", "preload: threads starts a thread, which its forks would not have"),
+    ]:
+        with pytest.raises(Unavailable, match=sentence):
+            make(TALK, command=[str(wrapped), "agent.py"], preload=[module]).reset("one")
+    for command in ([sys.executable], [sys.executable, "-u", "agent.py"]):
+        with pytest.raises(ValueError, match="preload is for a command of a Python and a script"):
+            Program(command, {}, preload=["json"])
 
 
 # what a program does --------------------------------------------------------------------------------------------------
