@@ -262,15 +262,15 @@ class Programs:
         self.limits, self.most = limits, most
         self.starts = 0
         self._command, self._workdir, self._environment = [*command], workdir, dict(environment)
+        self._root = Path(tempfile.mkdtemp(prefix="agentr-programs-"))
+        self._remove = weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         seen = _below_tmp([*self._command, *self._environment.values()])
         self._zygote_command = launch.bare_command(
             isolation or launch.isolation(),
             "env_servers.sandbox.programs",
-            {"host_name": HOST_NAME, "seen": seen, "preload": [*preload]},
+            {"host_name": HOST_NAME, "seen": seen, "folders": str(self._root), "preload": [*preload]},
             self._command[0] if preload else "",
         )
-        self._root = Path(tempfile.mkdtemp(prefix="agentr-programs-"))
-        self._remove = weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         self._gateway: Gateway | None = None
         self._zygote: Zygote | None = None
         self._lock = threading.Lock()

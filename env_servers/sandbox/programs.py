@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -57,11 +58,18 @@ def main() -> None:
     more = kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS
     try:
         serve(taken_over(), lambda *descriptors: _first_process(config, *descriptors), more)
-        return
     except _Runs as runs:
-        (first, *arguments) = runs.args[0]
+        command = runs.args[0]
+    else:
+        _clean(config["folders"])  # the server was killed
+        return
+    _run(*command)  # not in the handler, whose error would be the context of the program's own
+
+
+def _run(first: str, *arguments: str) -> None:
+    """Runs a script or a module in this process, as its Python would."""
     if first == "-m":
-        sys.argv, sys.path[0] = arguments, str(Path.cwd())
+        sys.argv, sys.path[0] = [*arguments], str(Path.cwd())
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     else:
         script = Path(first).absolute()
@@ -70,6 +78,14 @@ def main() -> None:
         sys.modules["__main__"] = module = types.ModuleType("__main__")
         module.__file__, module.__loader__ = str(script), loader
         loader.exec_module(module)
+
+
+def _clean(folders: str) -> None:
+    """Ends what runs, and removes the programs' folders."""
+    assert os.getpid() == 1, "of namespaces of its own"
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+    shutil.rmtree(folders, ignore_errors=True)
 
 
 def _first_process(config: dict[str, Any], request: int, output: int, status: int) -> NoReturn:

@@ -250,8 +250,8 @@ class Zygote:
 
 
 def _end_zygote(process: subprocess.Popen, control: socket.socket, handle: int) -> None:
+    kill(handle)  # before it can see the end of its socket
     control.close()
-    kill(handle)
     os.close(handle)
     process.kill()
     process.wait()

@@ -67,8 +67,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EnvServe
     yield server
     server.stop()
     deadline = time.monotonic() + 10
-    while left := running(tmp_path / "agent.py"):
-        assert time.monotonic() < deadline, f"programs of killed servers run: {left}"
+    while left := [*running(tmp_path / "agent.py"), *Path(os.environ["TMPDIR"]).glob("agentr-programs-*")]:
+        assert time.monotonic() < deadline, f"programs of killed servers, or their folders, are left: {left}"
         time.sleep(0.1)
 
 
