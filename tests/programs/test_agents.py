@@ -106,6 +106,13 @@ AGENTS: dict[str, tuple[list[str], list[str]]] = {
         [*(call("bash", command=line, description="Looks.") for line in LINES), "Well."],
     ),
 }
+#: What is imported once; the others are started anew each time.
+PRELOAD = {
+    "with_langgraph": ["langchain.agents", "langchain_openai"],
+    "with_openai_agents": ["agents"],
+    "with_smolagents": ["smolagents"],
+    "with_pydantic_ai": ["pydantic_ai"],
+}
 #: Minutes each, and packages of npm.
 CODING = [name for name in AGENTS if "coding" in name]
 NAMES = [pytest.param(name, marks=pytest.mark.by_hand) if name in CODING else name for name in AGENTS]
@@ -146,8 +153,7 @@ def options_of(name: str, python: FindPython) -> dict[str, Any]:
         "reward": "" if mends else f"{EXAMPLES}/shop.py:score",
         "live": 3,
     }
-    if name == "with_langgraph":
-        options["preload"] = ["langchain.agents", "langchain_openai"]
+    options["preload"] = PRELOAD.get(name, ())
     if name not in CODING:
         return {**options, "command": [str(python(EXAMPLES / f"{script}.py")), f"{script}.py", *arguments]}
     command = Path(os.environ["AGENTR_TEST_CODING"], *arguments)
