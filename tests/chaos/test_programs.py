@@ -28,12 +28,12 @@ pytestmark = [
     pytest.mark.skipif(not launch.available(), reason="programs cannot be isolated here"),
 ]
 
-#: Agent-R on a few tasks: every stage, in a minute or two.
+#: Agent-R on 24 tasks: every stage, in a minute or two.
 CONFIG: dict[str, Any] = {
     "include": [str(ROOT / "configs/smoke.yaml")],
     "warm_start": {"tasks": [{"split": "train", "where": {"depth": 1}, "limit": 24}], "train": {"steps": 30}},
-    "method": {"search": {"iterations": 5, "max_depth": 6}},
-    "collect": {"tasks": {"limit": 8}, "in_flight": 8},
+    "method": {"search": {"iterations": 3, "max_depth": 6}},
+    "collect": {"tasks": {"limit": 24}, "in_flight": 12},
     "train": [{"steps": 2, "batch_size": 4, "micro_batch_size": 4, "bf16": False, "max_length": 768}],
     "eval": {"tasks": {"limit": 4}},
     "env": {"retries": 8},
@@ -60,6 +60,7 @@ def through(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("through")
     command = [sys.executable, str(ROOT / "tests/programs/plays_textcraft.py"), str(ROOT)]
     options = {"command": command, "tasks": write(folder), "action_format": "react", "live": 12}
+    options["preload"] = ["agentr.tasks.formats", "env_servers.textcraft"]
     return done(folder / "run", name="program", options=options, timeout_s=120)
 
 
