@@ -154,7 +154,7 @@ class Steps:
             self._grow(trees, update)
             self.experiment.services.engines.sleep()  # before there are rows, on which the trainer goes on
         limit, step = self.round.config.build.max_length, trees.step
-        hint = "Of a turn that followed a grammar (a call or a form was demanded) none are known: imitate such turns."
+        hint = "Raise build.max_length, or let turns be shorter."
         write_dataset(
             self.job.rows_of(step), trees.rows(), limit, source=f"the trees of step {step}", hint=hint, step=step
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.errors import NoRows
-from agentr.rows.sequences import CONTEXT
+from agentr.rows.sequences import CONTEXT, NO_LOGPROBS
 from agentr.store.dataset import DroppedWriter, write_rows
 from agentr.store.files import make_folder
 from agentr.store.rows import Dropped, Preference, Row
@@ -28,6 +28,12 @@ _HINT = (
     "choose easier tasks (collect.tasks)."
 )
 _TOO_LONG = "longer than build.max_length"
+#: What to do where most rows are dropped for this reason.
+_HINTS = {
+    _TOO_LONG: "Raise build.max_length.",
+    NO_LOGPROBS: "Turns that followed a grammar (the program demanded a call or a form), and those of an API, have "
+    "none: methods that imitate or prefer train on them.",
+}
 
 
 def write_dataset(
@@ -65,10 +71,8 @@ def write_dataset(
                     own.append(spool.keep(candidate))
             if not own:
                 reasons = ", ".join(f"{n} x {why}" for why, n in dropped.reasons.items()) or "no success"
-                longest = max(dropped.reasons, key=lambda why: dropped.reasons[why], default="") == _TOO_LONG
-                raise NoRows(
-                    f"{source} gave no row to train on: {reasons}", hint="Raise build.max_length." if longest else hint
-                )
+                most = max(dropped.reasons, key=lambda why: dropped.reasons[why], default="")
+                raise NoRows(f"{source} gave no row to train on: {reasons}", hint=_HINTS.get(most, hint))
             rows, refused = mix(own, spool.keep) if mix is not None else (own, Counter[str]())
             used = set(rows)
             for kept in own:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agentr.rewards.group import Group, Reward
 from agentr.rows.advantages import AdvantageConfig, advantages
-from agentr.rows.sequences import conversations, dropped, provenance, recorded
+from agentr.rows.sequences import NO_LOGPROBS, conversations, dropped, provenance, recorded
 from agentr.store.rows import Dropped, Rollout
 
 
@@ -25,7 +25,7 @@ def rollout_rows(
     for episode, reward, values in zip(group.episodes, rewards, by_turn, strict=True):
         tree, nodes = episode.tree, [node.id for node in episode.path]
         if not any(node.logprobs for node in episode.path):
-            yield dropped(tree, "no log-probabilities", nodes)
+            yield dropped(tree, NO_LOGPROBS, nodes)
             continue
         turns = [
             replace(turn, trained=turn.trained and bool(turn.logprobs))

@@ -18,6 +18,8 @@ from agentr.store.rows import Dropped, Preference, Provenance, Row
 
 #: Begins the names of counts in a row's provenance: turns that were chosen to be context, by reason.
 CONTEXT = "context: "
+#: Why a rollout is no row: no turn of it has log-probabilities.
+NO_LOGPROBS = "no log-probabilities"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ with an answer it may report (`Report`); nothing needs it.
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -22,12 +21,13 @@ from typing import Any
 from env_servers.base import Environment, ExpertStep, Failed, Requirement, TaskInfo, UnknownTask
 from env_servers.observation import NOT_AGAIN, Again, Answer, Asked, CallStatus, Observation
 from env_servers.program.calls import Call
+from env_servers.program.command import checked_command
 from env_servers.program.grading import checked_grader, grade, read_reward
 from env_servers.program.live import Limits, Programs
 from env_servers.program.live import Program as Running
 from env_servers.program.requests import Continues, Request, continues, difference, ignoring, masked, message_of
+from env_servers.program.tasks import read_tasks
 from env_servers.protocol import EnvironmentSpec
-from env_servers.records import read_records
 from env_servers.sandbox import launch
 
 #: Memory that is counted for a program, in GB, where the options do not say how many may live.
@@ -115,8 +115,6 @@ class Program(Environment[Played]):
         limits: Mapping[str, float] | None = None,
         isolation: str | None = None,
     ) -> None:
-        if isinstance(command, str) or not command:
-            raise ValueError(f"command is {command!r}, and must be a list of the program and its arguments")
         if live < 0 or steps < 1 or not 0 < success <= 1:
             raise ValueError(
                 f"live = {live} must be 0 or more, steps = {steps} 1 or more, success = {success:g} in (0, 1]"
@@ -128,13 +126,11 @@ class Program(Environment[Played]):
             raise ValueError(
                 f"limits: there is no {', '.join(unknown)}; there are {', '.join(f.name for f in fields(Limits))}"
             )
-        if preload and (len(command) < 2 or (str(command[1]).startswith("-") and command[1:2] != ["-m"])):
-            raise ValueError(f"preload is for a command of a Python and a script, or -m and a module, not {command}")
         self._grader = checked_grader(reward)
         self._grade_s = grade_s
         self._ignore = ignoring(ignore)
         self._limits = Limits(**(limits or {}))
-        self._tasks = {split: _tasks(split, Path(file).expanduser()) for split, file in tasks.items()}
+        self._tasks = {split: read_tasks(split, Path(file).expanduser()) for split, file in tasks.items()}
         if not self._tasks:
             raise ValueError("tasks names no file")
         self._by_id = {task["id"]: task for found in self._tasks.values() for task in found}
@@ -149,7 +145,7 @@ class Program(Environment[Played]):
             "action_format": action_format,
         }
         self._programs = Programs(
-            _found(command, place, environment or {}),
+            checked_command(command, place, environment or {}, preload),
             place,
             environment or {},
             self._limits,
@@ -360,7 +356,7 @@ class Program(Environment[Played]):
 
     def _as_recorded(self, observed: Observation, expected: str | None) -> Observation:
         """In a replay, what differs in no more than what is ignored is what was observed then."""
-        same = expected is not None and self._same(observed.observation, expected)
+        same = self._ignore and expected is not None and self._same(observed.observation, expected)
         return replace(observed, observation=expected) if same else observed
 
     def _continues(self, call: Call, state: Played) -> Continues:
@@ -421,48 +417,3 @@ def _room() -> int:
     """How many programs may live: as many as memory and cores hold."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
     return max(1, min(int(memory / 2 / _GB_OF_ONE), 16 * (os.cpu_count() or 1)))
-
-
-def _found(command: Sequence[str], workdir: Path | None, environment: Mapping[str, str]) -> list[str]:
-    """The command, with its program's path.
-
-    Raises:
-        ValueError: There is no such program.
-    """
-    name, *rest = map(str, command)
-    inside = workdir / name if workdir is not None else None
-    if "/" in name and not name.startswith("/") and inside is not None and inside.is_file():
-        return [name, *rest]
-    found = shutil.which(name, path=environment.get("PATH"))
-    if found is None:
-        raise ValueError(f"command: there is no program {name!r}")
-    return [str(Path(found).absolute()), *rest]  # not resolved: an environment's python is a link out of it
-
-
-def _tasks(split: str, file: Path) -> list[dict[str, Any]]:
-    """The tasks of a file.
-
-    Raises:
-        ValueError: It cannot be read, or an entry is no task.
-    """
-    tasks: dict[str, dict[str, Any]] = {}
-    for where, record in read_records(file):
-        task_id = record.get("id") if isinstance(record, dict) else None
-        if not isinstance(task_id, str | int) or isinstance(task_id, bool) or not str(task_id):
-            raise ValueError(f"{where}: a task is an object with an id, a text or a number")
-        labels, turns = record.get("labels") or {}, record.get("demonstration")
-        if not isinstance(labels, dict) or not all(isinstance(v, str | int | float) for v in labels.values()):
-            raise ValueError(f"{where}: labels are texts and numbers by name")
-        if turns is not None and not (isinstance(turns, list) and all(map(_is_turn, turns))):
-            raise ValueError(f"{where}: a demonstration is a list of texts, or of pairs of texts")
-        if str(task_id) in tasks:
-            raise ValueError(f"{where}: another task of {split} has the id {task_id!r}")
-        tasks[str(task_id)] = {**record, "id": str(task_id), "labels": labels}
-    if not tasks:
-        raise ValueError(f"{file} holds no task")
-    return list(tasks.values())
-
-
-def _is_turn(turn: Any) -> bool:
-    pair = isinstance(turn, list) and len(turn) == 2 and all(isinstance(part, str) for part in turn)
-    return isinstance(turn, str) or pair

@@ -107,12 +107,13 @@ def ignoring(rules: Sequence[str]) -> list[tuple[str, re.Pattern[str]]]:
     return read
 
 
-def masked(text: str, ignore: Sequence[tuple[str, re.Pattern[str]]]) -> list[str]:
-    """Returns the words of what was said in messages, without what makes no difference there."""
+def masked(text: str, ignore: Sequence[tuple[str, re.Pattern[str]]]) -> str:
+    """Returns what was said in messages without what makes no difference in any of them, and with each blank as a
+    space, as texts of one line have them."""
     for path, pattern in ignore:
         if path.partition(".")[0] == "messages":
             text = pattern.sub("", text)
-    return text.split()
+    return re.sub(r"[\n\t]", " ", text)
 
 
 def difference(recorded: Request, now: Request, ignore: Sequence[tuple[str, re.Pattern[str]]] = ()) -> str:

@@ -42,6 +42,7 @@ from agentr.tasks.formats import WholeTurn
 from agentr.tasks.tool_calls import HERMES, Call
 from agentr.types import Completion, FinishReason, Outcome
 from env_servers.sandbox import launch
+from env_servers.sandbox.programs import HOME
 from tests.support import tiny_tokenizer
 
 pytestmark = [
@@ -59,7 +60,6 @@ def call(name: str, **arguments: Any) -> str:
     return HERMES.write(Call(name, arguments))
 
 
-WORK = "/tmp/agent/work"
 LOOK, TAKE, SOME = (
     call("count", item="apples"),
     call("take", item="apples", number=2),
@@ -94,7 +94,7 @@ AGENTS: dict[str, tuple[list[str], list[str]]] = {
         [call("Bash", command=MEND), "Done."],
         [
             *(call("Bash", command=line) for line in LINES),
-            "\n".join(call("Read", file_path=f"{WORK}/{name}.py") for name in ("mean", "test_mean")),
+            "\n".join(call("Read", file_path=f"{HOME}/work/{name}.py") for name in ("mean", "test_mean")),
         ],
     ),
     "with_coding_agent codex": (
@@ -156,10 +156,11 @@ def options_of(name: str, python: FindPython) -> dict[str, Any]:
     options["preload"] = PRELOAD.get(name, ())
     if name not in CODING:
         return {**options, "command": [str(python(EXAMPLES / f"{script}.py")), f"{script}.py", *arguments]}
-    command = Path(os.environ["AGENTR_TEST_CODING"], *arguments)
+    if not (folder := os.environ.get("AGENTR_TEST_CODING")):
+        pytest.skip("AGENTR_TEST_CODING names no folder of coding agents")
     return {
         **options,
-        "command": [sys.executable, f"{script}.py", str(command)],
+        "command": [sys.executable, f"{script}.py", f"{folder}/{arguments[0]}"],
         "limits": {"memory_mb": 24000, "processes": 1000, "first_call_s": 200},
         "ignore": [r"messages /Chunk ID: \w+|Wall time: [0-9.]+/"],
     }

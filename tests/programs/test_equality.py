@@ -238,6 +238,9 @@ def test_a_session_is_opened_anew_whatever_order_its_calls_come_in(tmp_path: Pat
                 for size in (1, 3, 6, 6):
                     again = await env.open(task, session.history[:size], opening=session.opening)
                     assert again.history == session.history[:size] and again.opening == session.opening
+            spaced = replace(session.history[0], observation=session.history[0].observation.replace(" ", "  "))
+            with pytest.raises(InfraError, match="program did not repeat itself"):
+                await env.open(task, [spaced, *session.history[1:]], opening=session.opening)
             with pytest.raises(InfraError, match=r"program did not repeat itself: .*recorded 'c: on', now"):
                 await env.open(task, [Recorded("on", "c: on")])
         finally:

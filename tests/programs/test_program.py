@@ -247,9 +247,14 @@ def test_what_cannot_be_imported_once_is_a_sentence(make: Make, tmp_path: Path) 
     ]:
         with pytest.raises(Unavailable, match=sentence):
             make(TALK, command=[str(wrapped), "agent.py"], preload=[module]).reset("one")
-    for command in ([sys.executable], [sys.executable, "-u", "agent.py"]):
-        with pytest.raises(ValueError, match="preload is for a command of a Python and a script"):
-            Program(command, {}, preload=["json"])
+    tasks = tmp_path / "tasks.jsonl"
+    for arguments in ([], ["-u", "agent.py"], ["-m"]):
+        with pytest.raises(ValueError, match="preload is for a command of a Python outside of workdir and a script"):
+            Program([sys.executable, *arguments], {"train": str(tasks)}, preload=["json"])
+    with pytest.raises(ValueError, match="preload is for a command of a Python outside of workdir"):
+        Program(["./python", "agent.py"], {"train": str(tasks)}, workdir=str(tmp_path), preload=["json"])
+    with pytest.raises(ValueError, match="must be a list of modules"):
+        Program([sys.executable, "agent.py"], {"train": str(tasks)}, preload="json")
 
 
 # what a program does --------------------------------------------------------------------------------------------------

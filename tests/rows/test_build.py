@@ -9,9 +9,10 @@ import pytest
 from agentr.errors import DataError, NoRows, RunError
 from agentr.methods.agent_r import AgentRConfig
 from agentr.methods.agent_r.revise import ReflectionFor, ReviseConfig, splice
-from agentr.rows.dataset import Keep
+from agentr.rows.dataset import Keep, write_dataset
 from agentr.rows.mixture import ExtraPairs, mix, mix_pairs_from_files
 from agentr.rows.revision import demonstrated_rows, good_rows, revision_rows
+from agentr.rows.sequences import NO_LOGPROBS, dropped
 from agentr.rows.targets import Targets
 from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
 from agentr.search.revision import Revision, Splice
@@ -324,8 +325,12 @@ def test_a_round_without_any_row_is_an_error_that_says_why(tmp_path: Path) -> No
         r"gave no row to train on: 2 x longer than build\.max_length, 1 x executed revision earned less than the good "
         r"path"
     )
-    with pytest.raises(NoRows, match=reasons):
+    with pytest.raises(NoRows, match=reasons) as failed:
         dataset(round_of(tmp_path, [*AGENT_R, "build.max_length=3"], revise=[door()]))
+    assert failed.value.hint == "Raise build.max_length."
+    with pytest.raises(NoRows, match="1 x no log-probabilities") as failed:
+        write_dataset(tmp_path / "drawn", [dropped(door(), NO_LOGPROBS, [1])], 10, hint="another")
+    assert failed.value.hint.startswith("Turns that followed a grammar")
 
 
 def test_filtering_keeps_the_runs_that_earned_enough_in_their_round(tmp_path: Path) -> None:
