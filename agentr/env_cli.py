@@ -6,7 +6,6 @@ import asyncio
 import difflib
 import json
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +21,8 @@ from agentr.run_cli import Trust, stage_option
 from agentr.store.trust import trusting
 
 if TYPE_CHECKING:
-    from agentr.envs.session import Recorded
+    from agentr.commands.place import Place
     from agentr.secrets import Secret
-    from agentr.types import Task
     from env_servers.conformance import Check
     from env_servers.registry import Description
 
@@ -113,23 +111,23 @@ def play(
         )
     console = Console()
 
-    async def main(client: EnvClient, task: Task | None, path: Sequence[Recorded]) -> None:
+    async def main(client: EnvClient, place: Place | None = None) -> None:
+        path, others = ((), ()) if place is None else (place.recorded, place.tree.others(place.node))
         try:
-            chosen = task or await choose(client, split, given)
-            await play_task(client, chosen, console, lambda: console.input("[bold]> [/bold]"), path)
+            chosen = await choose(client, split, task) if place is None else place.tree.task
+            await play_task(client, chosen, console, lambda: console.input("[bold]> [/bold]"), path, others)
         finally:
             await client.aclose()
 
-    given = task
     if run is not None:
         place = find_place(run, stage, tree, turn)
         with trusting(trust):
             config = place.config
         with serving(config.env) as (urls, token):
-            asyncio.run(main(connect(config.env, urls, token), place.tree.task, place.recorded))
+            asyncio.run(main(connect(config.env, urls, token), place))
         return
     with reachable(target, _parsed(option)) as (urls, token):
-        asyncio.run(main(EnvClient(urls, token), None, ()))
+        asyncio.run(main(EnvClient(urls, token)))
 
 
 @envs.command()

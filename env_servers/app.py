@@ -142,7 +142,7 @@ def _sessions(table: SessionTable) -> APIRouter:
 
     @routes.post("/open")
     async def open_session(body: wire.OpenRequest) -> Response:
-        return _json((await table.open(body.task, expected=body.expected)).observed())
+        return _json((await table.open(body.task, expected=body.expected, others=body.others)).observed())
 
     @routes.post("/step")
     async def step(body: wire.StepRequest) -> Response:

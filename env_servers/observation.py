@@ -37,6 +37,24 @@ class CallStatus(StrEnum):
 
 
 @dataclass(frozen=True)
+class OtherAnswer:
+    """What a model that is not trained answered a program.
+
+    Attributes:
+        model: Its name, as the program says it.
+        asked: A hash of the request.
+        status: Of HTTP.
+        kind: The body's media type.
+    """
+
+    model: str
+    asked: str
+    status: int
+    kind: str
+    body: str
+
+
+@dataclass(frozen=True)
 class Asked:
     """What a program asks a model after an answer: another call, of which the session is now.
 
@@ -53,6 +71,7 @@ class Asked:
         action: What the program did with the last answer, if it reports that.
         refused: Why the program could not be brought to the last answer: begun again, it did not repeat itself. What
             would have come of the answer is not known, and the episode ends.
+        others: What other models answered since the last answer.
     """
 
     messages: tuple[Mapping[str, Any], ...] | None = None
@@ -62,6 +81,7 @@ class Asked:
     settings: Mapping[str, Any] = field(default_factory=dict)
     action: str | None = None
     refused: str = ""
+    others: tuple[OtherAnswer, ...] = ()
 
 
 class Again(NamedTuple):

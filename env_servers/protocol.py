@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from env_servers.observation import NOT_AGAIN, Again, Asked, CallStatus
+from env_servers.observation import NOT_AGAIN, Again, Asked, CallStatus, OtherAnswer
 
 #: Environment variable from which a server, and a client of a server that runs already, read the bearer token.
 TOKEN_ENV = "AGENTR_ENV_TOKEN"
@@ -201,6 +201,16 @@ class SplitResponse(Wire):
     tasks: list[TaskEntry]
 
 
+def sendable(answers: list[OtherAnswer]) -> list[OtherAnswer]:
+    """Returns answers whose texts can be sent.
+
+    Raises:
+        ValueError: As in `text`.
+    """
+    text([vars(answer) for answer in answers])
+    return answers
+
+
 Expected = Annotated[
     Text | None,
     Field(
@@ -213,6 +223,9 @@ Expected = Annotated[
 class OpenRequest(Wire):
     task: str = Field(max_length=256)
     expected: Expected = None
+    others: Annotated[list[OtherAnswer], AfterValidator(sendable)] = later(
+        [], "In a replay, what other models answered on the way; only for an environment that `reorders`."
+    )
 
 
 class ObservedState(Wire):

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from env_servers.base import Observation
-from env_servers.observation import CallStatus
+from env_servers.observation import CallStatus, OtherAnswer
 from env_servers.protocol import ObservedState, Snapshot
 from env_servers.session_store import GONE, Limits, Session, SessionStore, State
 from env_servers.worker import Refused
@@ -27,7 +27,13 @@ class SessionTable(SessionStore[State]):
     """The sessions of a server with the operations on them.
     All methods run in the server's event loop and raise `Refused`."""
 
-    async def open(self, task: str, session_id: str | None = None, expected: str | None = None) -> Session[State]:
+    async def open(
+        self,
+        task: str,
+        session_id: str | None = None,
+        expected: str | None = None,
+        others: Sequence[OtherAnswer] = (),
+    ) -> Session[State]:
         """A fresh session of ``task``; under ``session_id``, if given, in place of the session that has it.
 
         Raises:
@@ -35,7 +41,8 @@ class SessionTable(SessionStore[State]):
         """
 
         def reset() -> tuple[State, Observation]:
-            state, observed = self._environment.reset(task, **self._expecting(expected))
+            known = {"others": tuple(others)} if others and self._environment.spec.reorders else {}
+            state, observed = self._environment.reset(task, **self._expecting(expected), **known)
             return state, _checked(observed)
 
         with self._room(0 if session_id in self._sessions else 1):

@@ -41,7 +41,7 @@ from agentr.types import (
     Task,
     messages_of,
 )
-from env_servers.observation import NOT_AGAIN, Again
+from env_servers.observation import NOT_AGAIN, Again, OtherAnswer
 from env_servers.protocol import EnvironmentSpec
 
 log = logging.getLogger(__name__)
@@ -199,10 +199,14 @@ class Agent:
     def _codec(self, asked: Asked | None) -> ChatCodec:
         return codec_of(self.codec, asked, self.turns.dialect)
 
-    async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
+    async def start(self, task: Task, seed: int, others: Sequence[OtherAnswer] = ()) -> tuple[Tree, Session]:
         """A new tree of a task, and the session at its root.
-        A first prompt that leaves no room for a turn ends the tree at once."""
-        session = await self.env.open(task)
+        A first prompt that leaves no room for a turn ends the tree at once.
+
+        Args:
+            others: What other models answered a program before its first call, where that is known.
+        """
+        session = await self.env.open(task, others=others)
         asked = session.last.asked
         codec = self._codec(asked)
         if asked is None:

@@ -17,7 +17,7 @@ from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import DEMONSTRATIONS, EVAL, WARM_START
 from agentr.types import Task
-from env_servers.observation import Again
+from env_servers.observation import Again, OtherAnswer
 
 #: Sessions of expanded nodes that a tree keeps open if its strategy comes back to them.
 SPARE_SESSIONS = 32
@@ -32,8 +32,8 @@ class Prefix(ABC):
     kind: ClassVar[str] = ""
 
     @abstractmethod
-    def turns(self, unit: Unit) -> list[Node]:
-        """Returns the turns that a unit's tree begins with, in order."""
+    def last(self, unit: Unit) -> tuple[Tree, int]:
+        """Returns the tree whose turns a unit's tree begins with, and the last of them."""
 
     @abstractmethod
     def applies(self, tree: Tree) -> bool:
@@ -46,8 +46,8 @@ class ExpertPath(Prefix):
 
     source = WARM_START.stage(DEMONSTRATIONS)
 
-    def turns(self, unit: Unit) -> list[Node]:
-        return best_path(unit.begun())
+    def last(self, unit: Unit) -> tuple[Tree, int]:
+        return (tree := unit.begun()), best_path(tree)[-1].id
 
     def applies(self, tree: Tree) -> bool:
         return any(tree.ended())
@@ -67,11 +67,11 @@ class BadBeginning(Prefix):
 
     seed: int
 
-    def turns(self, unit: Unit) -> list[Node]:
+    def last(self, unit: Unit) -> tuple[Tree, int]:
         tree = unit.begun()
         leaf = next(n for n in tree.ended() if n.reward == 0 and n.depth > 1)
         path = tree.path(leaf.id)
-        return path[: random.Random(derived_seed(self.seed, "cut", tree.task.key)).randint(1, len(path) - 1)]
+        return tree, path[random.Random(derived_seed(self.seed, "cut", tree.task.key)).randint(1, len(path) - 1) - 1].id
 
     def applies(self, tree: Tree) -> bool:
         return any(n.reward == 0 and n.depth > 1 for n in tree.ended())
@@ -79,14 +79,15 @@ class BadBeginning(Prefix):
 
 @dataclass(frozen=True)
 class Given(Prefix):
-    """Turns of any tree of the task, in order from its first one on."""
+    """The turns of any tree of the task up to one of them."""
 
     source = ""
 
-    path: tuple[Node, ...]
+    tree: Tree
+    node: int
 
-    def turns(self, unit: Unit) -> list[Node]:
-        return list(self.path)
+    def last(self, unit: Unit) -> tuple[Tree, int]:
+        return self.tree, self.node
 
     def applies(self, tree: Tree) -> bool:
         return True
@@ -121,13 +122,18 @@ class Grow(Work):
         return self.strategy.bounded(step_limit).max_completions
 
     async def make(self, unit: Unit) -> Tree:
-        prefix = self.prefix.turns(unit) if self.prefix is not None else []
+        prefix = None if self.prefix is None else self.prefix.last(unit)
         strategy = self.strategy.bounded(unit.agent.spec.step_limit)
         return await grow(unit.task, strategy, unit.agent, unit.forest, unit.seed, prefix)
 
 
 async def grow(
-    task: Task, strategy: Strategy, agent: Agent, forest: GrowingForest, seed: int, prefix: Sequence[Node] = ()
+    task: Task,
+    strategy: Strategy,
+    agent: Agent,
+    forest: GrowingForest,
+    seed: int,
+    prefix: tuple[Tree, int] | None = None,
 ) -> Tree:
     """Grows the tree of a task to its end and returns it; the caller makes it visible.
 
@@ -136,18 +142,22 @@ async def grow(
     asked again.
 
     Args:
-        prefix: Turns of another tree of the same task that this one begins with, below its root.
+        prefix: Another tree of the same task, and the last of its turns that this one begins with, below its root.
 
     Raises:
         InfraError: The policy or the environment did not answer. The journal holds what was done.
     """
-    tree, root = await agent.start(task, seed)
+    journal = list(forest.journal(task.key))
+    known = prefix[0].others(0) if prefix is not None else ()
+    for entry in journal[:1]:
+        known = tuple(OtherAnswer(**answer) for answer in entry.get("others", ()))
+    tree, root = await agent.start(task, seed, known)
     sessions = Sessions(tree, agent.env, root, SPARE_SESSIONS if strategy.revisits else 0)
     try:
-        for turn in prefix:
+        for turn in prefix[0].path(prefix[1]) if prefix is not None else ():
             tree.nodes[-1].expansions = 1
             tree.add(tree.nodes[-1].id, turn.as_child(), Origin.PREFIX)
-        for entry in forest.journal(task.key):
+        for entry in journal:
             strategy.tell(tree, Expansion(**entry["expansion"]), [read_child(c) for c in entry["children"]])
             cost, events = split_counts(entry["counts"])
             policy_s, env_s, *again = entry.get("seconds", (0.0, 0.0))
@@ -158,15 +168,15 @@ async def grow(
             for expansion, turns in zip(expansions, results, strict=True):
                 nodes = strategy.tell(tree, expansion, turns.children)
                 turns.account(tree, expansion.node, expansion.attempt)
-                forest.log(
-                    task.key,
-                    {
-                        "expansion": vars(expansion),
-                        "children": [stored_child(child) for child in turns.children],
-                        "counts": stored_counts(turns.cost, turns.events),
-                        "seconds": [turns.policy_s, turns.env_s, *turns.again],
-                    },
-                )
+                entry = {
+                    "expansion": vars(expansion),
+                    "children": [stored_child(child) for child in turns.children],
+                    "counts": stored_counts(turns.cost, turns.events),
+                    "seconds": [turns.policy_s, turns.env_s, *turns.again],
+                }
+                if opening := tree.others(0):  # what the root is behind, which has no entry of its own
+                    entry["others"] = [vars(answer) for answer in opening]
+                forest.log(task.key, entry)
                 for node, session in zip(nodes, turns.sessions, strict=True):
                     if node is not None:
                         sessions.keep(node.id, session)

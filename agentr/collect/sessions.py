@@ -32,7 +32,8 @@ class Sessions:
             session = self._open.pop(node, None)
             if session is None:
                 path = [Recorded(n.played, n.observation) for n in self._tree.path(node) if n.played]
-                session = await self._env.open(self._tree.task, path, opening=self._opening_call())
+                others = self._tree.others(node)
+                session = await self._env.open(self._tree.task, path, opening=self._opening_call(), others=others)
             self._open[node] = session
             return session
 

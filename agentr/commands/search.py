@@ -130,7 +130,7 @@ def search(planned: Search, reporter: Reporter, services: Services | None = None
                 asyncio.run(
                     _replay(place, AgentSettings.of(config), connect(config.env, urls, token), experiment.codec)
                 )
-        work = Grow(UCT(config.method.search), Given(tuple(place.turns)))  # type: ignore[attr-defined]
+        work = Grow(UCT(config.method.search), Given(place.tree, place.node))  # type: ignore[attr-defined]
         forest = experiment.trees(STAGE, work, policy, experiment.plan.seed(1), lambda: [place.tree.task])
         return forest.read(place.tree.task.key)
 
@@ -145,7 +145,7 @@ async def _replay(place: Place, settings: AgentSettings, env: EnvClient, codec: 
     tree = place.tree
     try:
         agent = Agent.of(settings, NoPolicy(), env, codec, await env.spec())
-        begun, _ = await agent.start(tree.task, tree.seed)
+        begun, _ = await agent.start(tree.task, tree.seed, tree.others(0))
         for opening, recorded in zip(begun.messages, tree.messages, strict=False):  # one more or less is found below
             if opening != recorded:
                 message = (
@@ -155,7 +155,7 @@ async def _replay(place: Place, settings: AgentSettings, env: EnvClient, codec: 
                 raise DataError(message, hint=_OTHER)
         if (begun.messages, begun.prompt_ids, begun.hiding) != (tree.messages, tree.prompt_ids, tree.hiding):
             raise DataError(f"the opening of task {tree.task.id!r} has other tokens now than in the tree", hint=_OTHER)
-        await env.open(tree.task, place.recorded)
+        await env.open(tree.task, place.recorded, others=tree.others(place.node))
     finally:
         await env.aclose()
 

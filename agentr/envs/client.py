@@ -10,6 +10,7 @@ from agentr.envs.transport import EnvStats, Transport
 from agentr.errors import ConfigError
 from agentr.secrets import Secret
 from agentr.types import Task
+from env_servers.observation import OtherAnswer
 from env_servers.protocol import EXPERT_TIMEOUT_S, EnvironmentSpec, ExpertResponse, SplitResponse
 
 __all__ = ["EnvClient", "EnvStats", "Recorded", "Session", "Urls"]
@@ -99,19 +100,28 @@ class EnvClient:
         answer = await self.pool.get(what, "/v1/expert", ExpertResponse, self._expert_timeout_s, task=task.id)
         return answer.steps
 
-    async def open(self, task: Task, actions: Sequence[Recorded] = (), *, opening: str | None = None) -> Session:
+    async def open(
+        self,
+        task: Task,
+        actions: Sequence[Recorded] = (),
+        *,
+        opening: str | None = None,
+        others: Sequence[OtherAnswer] = (),
+    ) -> Session:
         """A session of the task, after the recorded actions if there are any.
 
         Args:
             actions: Played one after the other; each must give the recorded observation.
             opening: The first observation of the task, if it was recorded too.
+            others: What other models answered a program on the way.
 
         Raises:
             ConfigError: The environment has no such task.
             InfraError: No server answered, or an observation was not the recorded one; names the task, the step and
                 both texts.
         """
-        session = Session(Exchange(self.pool, await self.spec(), self._one_line), task, tuple(actions), opening=opening)
+        exchange = Exchange(self.pool, await self.spec(), self._one_line)
+        session = Session(exchange, task, tuple(actions), opening=opening, others=tuple(others))
         await self.pool.retry(f"opening task {task.id!r}", session.ready)
         return session
 

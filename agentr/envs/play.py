@@ -15,6 +15,7 @@ from agentr.envs.client import EnvClient, Session
 from agentr.envs.session import Recorded
 from agentr.errors import ConfigError
 from agentr.types import CallStatus, Task
+from env_servers.observation import OtherAnswer
 from env_servers.protocol import EnvironmentSpec
 
 HELP = (
@@ -39,19 +40,25 @@ async def choose(client: EnvClient, split: str, task_id: str) -> Task:
 
 
 async def play(
-    client: EnvClient, task: Task, console: Console, read: Callable[[], str], path: Sequence[Recorded] = ()
+    client: EnvClient,
+    task: Task,
+    console: Console,
+    read: Callable[[], str],
+    path: Sequence[Recorded] = (),
+    others: Sequence[OtherAnswer] = (),
 ) -> float:
     """Plays one task and returns the reward at which it was left, in [0, 1].
 
     Args:
         read: The next line that the person types; raises EOFError at the end of input.
         path: Actions to begin after: they are carried out first, and each must give the recorded observation.
+        others: What other models answered a program on the way.
 
     Raises:
         InfraError: No server answered, or an observation was not the recorded one.
     """
     spec = await client.spec()
-    states = [await client.open(task, path)]
+    states = [await client.open(task, path, others=others)]
     _introduce(console, spec, task)
     if path:
         console.print(states[0].opening, markup=False)

@@ -16,6 +16,7 @@ from agentr.envs.pool import Remote, ServerPool
 from agentr.envs.transport import RequestFailed
 from agentr.errors import InfraError
 from agentr.types import Observation, Task
+from env_servers.observation import OtherAnswer
 from env_servers.protocol import (
     MAX_EXPAND,
     ActionsResponse,
@@ -78,20 +79,22 @@ class Exchange:
         ).actions
 
     async def replay(
-        self, task: Task, opening: str | None, history: Sequence[Recorded]
-    ) -> tuple[Remote, str, Observation]:
-        """Plays a history on a fresh session, and returns that, and what it saw first and last.
+        self, task: Task, opening: str | None, history: Sequence[Recorded], others: Sequence[OtherAnswer]
+    ) -> tuple[Remote, str, Observation, tuple[OtherAnswer, ...]]:
+        """Plays a history on a fresh session, and returns that, what it saw first and last, and what other models
+        answered on the way.
 
         Raises:
             RequestFailed: The attempt failed.
             InfraError: An observation was not the recorded one.
         """
         url, index, stats = await self.pool.place(), 0, self.pool.stats
-        asked = OpenRequest(task=task.id, expected=opening if self.spec.reorders else None)
+        asked = OpenRequest(task=task.id, expected=opening if self.spec.reorders else None, others=[*others])
         opened = await self.pool.post(url, "/v1/open", asked, ObservedState)
         stats.opens += 1
         remote, first = Remote(url, opened.session), opened.observation
         last = replace(self._observed(opened), observation=first)
+        heard = [*_heard(last)]
         try:
             self._check(task, 0, opening, first)
             for number, recorded in enumerate(history, start=1):
@@ -99,6 +102,7 @@ class Exchange:
                     last = Observation.failed(fault, last.reward)
                 else:
                     last = await self.step(remote, recorded.action, index, recorded.observation)
+                    heard += _heard(last)
                     index += 1
                 self._check(task, number, recorded.observation, last.observation)
         except (RequestFailed, InfraError):
@@ -107,7 +111,7 @@ class Exchange:
         stats.steps += index
         stats.replayed_steps += index
         stats.replays += index > 0
-        return remote, first, last
+        return remote, first, last, tuple(heard)
 
     def _check(self, task: Task, step: int, recorded: str | None, observed: str) -> None:
         if recorded is not None and recorded != observed:
@@ -144,12 +148,14 @@ class Session:
         history: tuple[Recorded, ...] = (),
         *,
         opening: str | None = None,
+        others: tuple[OtherAnswer, ...] = (),
         last: Observation | None = None,
     ) -> None:
         self.task = task
         self.history = history
         self._exchange = exchange
         self._opening = opening
+        self._others = others
         self._last = last
         self._remote: Remote | None = None
         self._rebuilding = asyncio.Lock()
@@ -237,8 +243,8 @@ class Session:
             return self._remote
         async with self._rebuilding:
             if self._remote is None:
-                self._remote, self._opening, self._last = await self._exchange.replay(
-                    self.task, self._opening, self.history
+                self._remote, self._opening, self._last, self._others = await self._exchange.replay(
+                    self.task, self._opening, self.history, self._others
                 )
             return self._remote
 
@@ -266,7 +272,8 @@ class Session:
 
     def _copy(self) -> Session:
         """The same history, with nothing on a server."""
-        return Session(self._exchange, self.task, self.history, opening=self._opening, last=self._last)
+        kept = {"opening": self._opening, "others": self._others, "last": self._last}
+        return Session(self._exchange, self.task, self.history, **kept)
 
     async def _expand_by_replay(self, actions: Sequence[str]) -> list[Session]:
         """Children that each play the history again, but for one, which takes over this session's state: a rollout
@@ -288,6 +295,7 @@ class Session:
 
     def _record(self, action: str, last: Observation) -> None:
         self._last = last
+        self._others += _heard(last)
         self.history = (*self.history, Recorded(last.executed or action, last.observation))
 
     def _unsendable(self, action: str) -> str | None:
@@ -296,6 +304,10 @@ class Session:
     def _refuse_ended(self) -> None:
         if self.last.done:
             raise ValueError(f"the episode of task {self.task.id!r} has ended: nothing can follow")
+
+
+def _heard(seen: Observation) -> tuple[OtherAnswer, ...]:
+    return () if seen.asked is None else seen.asked.others
 
 
 def _remotes(sessions: Sequence[Session]) -> list[Remote]:

@@ -20,6 +20,7 @@ from agentr.search.evolution import Evolution
 from agentr.search.hiding import Hiding, Taken
 from agentr.search.revision import Revision, Verdict
 from agentr.types import REASONED, Asked, CallStatus, Cost, FinishReason, Message, Outcome, Task, messages_of
+from env_servers.observation import OtherAnswer
 
 
 class Origin(StrEnum):
@@ -347,6 +348,11 @@ class Tree:
                 answer = [Message("assistant", earlier.text)] * turn.asked.answered
                 messages = [*self.conversation(earlier.parent), *answer, *messages_of(turn.asked.messages)]
         return messages
+
+    def others(self, node: int) -> tuple[OtherAnswer, ...]:
+        """Returns what other models answered a program up to a turn."""
+        calls = [turn.asked for turn in (self.root, *self.path(node)) if turn.asked is not None]
+        return tuple(answer for call in calls for answer in call.others)
 
     def ended(self) -> Iterator[Node]:
         """Leaves at which an episode ended for the agent's reasons, in order of id: what data may be made of."""

@@ -264,6 +264,7 @@ ProgramView = TypedDict(
         "answered": bool,  # whether that turn is in it
         "tools": list[int],  # places in the tree's
         "settings": list[NamedText],  # what narrows the answer
+        "others": list[NamedText],  # other models, and what they answered on the way to the next call
         "refused": str,  # why what came of the turn is not known
         "cut": int,  # characters left out of all these; ``whole=1`` brings them
     },

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from env_servers.observation import Answer
+from env_servers.program.others import Heard
 from env_servers.program.requests import Request
 
 
@@ -37,9 +38,11 @@ class Asking(Protocol):
 
     Attributes:
         refused: Why the last of its requests that could not be read was refused.
+        heard: What other models answered it.
     """
 
     refused: str
+    heard: Heard
 
     def called(self, request: Request, again: bool) -> Call | None:
         """Takes a call; None if it gets no answer any more.
@@ -47,6 +50,10 @@ class Asking(Protocol):
         Args:
             again: The client says that it asks again.
         """
+        ...
+
+    def lost(self) -> None:
+        """Ends it for the environment: ``heard`` says what it has lost."""
         ...
 
     def reported(self, report: Any) -> None:

@@ -18,13 +18,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from env_servers.base import Environment, ExpertStep, Failed, Requirement, TaskInfo, UnknownTask
-from env_servers.observation import NOT_AGAIN, Again, Answer, Asked, CallStatus, Observation
+from env_servers.base import Environment, ExpertStep, Failed, Requirement, TaskInfo, Unavailable, UnknownTask
+from env_servers.observation import NOT_AGAIN, Again, Answer, Asked, CallStatus, Observation, OtherAnswer
 from env_servers.program.calls import Call
 from env_servers.program.command import checked_command
 from env_servers.program.grading import checked_grader, grade, read_reward
 from env_servers.program.live import Limits, Programs
 from env_servers.program.live import Program as Running
+from env_servers.program.others import Others, endpoints
 from env_servers.program.requests import Continues, Request, continues, difference, ignoring, masked, message_of
 from env_servers.program.tasks import read_tasks
 from env_servers.protocol import EnvironmentSpec
@@ -51,6 +52,7 @@ class Played:
         asked: The call that waits for an answer; None where the program has ended.
         beside: Calls that wait behind it.
         reward: The return so far, as the program reports it.
+        others: What other models answered the program so far.
         program: The program, as long as it was not ended to make room.
     """
 
@@ -59,6 +61,7 @@ class Played:
     asked: Request | None = None
     beside: tuple[Request, ...] = ()
     reward: float = 0.0
+    others: tuple[OtherAnswer, ...] = ()
     program: Running | None = field(default=None, repr=False)
 
 
@@ -76,6 +79,9 @@ class Program(Environment[Played]):
         environment: More environment variables of the program.
         preload: Modules that take long to import: they are imported once, outside of the isolation, by the command's
             Python, of which each program is a fork. For commands of a Python and a script, or ``-m`` and a module.
+        models: Other models that the program asks, by the names that it says: where they are served (``url``), perhaps
+            the name there (``model``) and the environment variable with the key (``key_env``). Their answers are
+            recorded and replayed, and never trained on. Every other name is that of the model that is trained.
         ignore: What may differ when a program is started again, as ``PATH /regex/``.
         live: Programs at the same time; by default by memory and cores.
         steps: Turns of an episode.
@@ -104,6 +110,7 @@ class Program(Environment[Played]):
         workdir: str = "",
         environment: Mapping[str, str] | None = None,
         preload: Sequence[str] = (),
+        models: Mapping[str, Any] | None = None,
         ignore: Sequence[str] = (),
         live: int = 0,
         steps: int = 30,
@@ -150,6 +157,7 @@ class Program(Environment[Played]):
             environment or {},
             self._limits,
             self._published["at_once"],
+            Others(endpoints(models or {}), self._ignore, self._limits.hold_s),
             preload,
             isolation,
         )
@@ -182,10 +190,12 @@ class Program(Environment[Played]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str, expected: str | None = None) -> tuple[Played, Observation]:
+    def reset(
+        self, task_id: str, expected: str | None = None, others: tuple[OtherAnswer, ...] = ()
+    ) -> tuple[Played, Observation]:
         state = Played(task_id)
-        program = self._start(state)
-        call = program.wait(self._next(state, program, expected), self._limits.first_call_s)
+        program = self._start(state, others)
+        call = self._waited(program, self._next(state, program, expected), self._limits.first_call_s)
         if call is None:
             how = program.ended
             self._end(program)
@@ -209,7 +219,11 @@ class Program(Environment[Played]):
         assert state.asked is not None, "the episode has ended"
         state.history, state.asked = (*state.history, (state.asked, answer)), None
         program.answer(call, answer)
-        following = program.wait(self._next(state, program, expected), self._limits.step_s)
+        try:
+            following = self._waited(program, self._next(state, program, expected), self._limits.step_s)
+        except Unavailable:  # it is asked again, then of a program that is begun again
+            state.history, state.asked = state.history[:-1], state.history[-1][0]
+            raise
         observed = self._observed(state, program, following) if following else self._graded(state, program)
         return self._as_recorded(replace(observed, again=again), expected)
 
@@ -237,6 +251,7 @@ class Program(Environment[Played]):
             "done": asked is None,
             "beside": [request.stored for request in state.beside],
             "reward": state.reward,
+            "others": [vars(answer) for answer in state.others],
         }
 
     def restore(self, data: dict[str, Any]) -> Played:
@@ -247,7 +262,8 @@ class Program(Environment[Played]):
             beside = tuple(map(Request.restored, data["beside"]))
             if data["done"] is not (asked is None):
                 raise ValueError("it has ended, and asks")
-            return Played(data["task"], history, asked, beside, float(data["reward"]))
+            others = tuple(OtherAnswer(**answer) for answer in data["others"])
+            return Played(data["task"], history, asked, beside, float(data["reward"]), others)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a program's snapshot: {error}") from error
 
@@ -258,9 +274,17 @@ class Program(Environment[Played]):
             raise UnknownTask(f"no task file has the id {task_id!r}")
         return self._by_id[task_id]
 
-    def _start(self, state: Played) -> Running:
+    def _start(self, state: Played, others: Sequence[OtherAnswer]) -> Running:
         task = {key: value for key, value in self._task(state.task).items() if key not in _OURS}
-        return self._programs.start(task)
+        return self._programs.start(task, others)
+
+    def _waited(self, program: Running, pick: Callable[[list[Call]], Call | None], seconds: float) -> Call | None:
+        """As `Running.wait`; a program that has lost an answer is ended."""
+        try:
+            return program.wait(pick, seconds)
+        except Unavailable:
+            self._end(program)
+            raise
 
     def _end(self, program: Running) -> None:
         program.end()
@@ -289,7 +313,7 @@ class Program(Environment[Played]):
 
     def _begun_again(self, state: Played) -> tuple[Running, Call]:
         assert state.asked is not None, "the episode has ended"
-        program = self._start(state)
+        program = self._start(state, state.others)
         try:
             coming = [request for request, _ in state.history] + [state.asked, *state.beside]
             for number, (_, answer) in enumerate(state.history):
@@ -380,9 +404,16 @@ class Program(Environment[Played]):
         state.reward = state.reward if report.reward is None else report.reward
         tools = tuple(json.dumps(tool, ensure_ascii=False) for tool in call.request.tools)
         asked = Asked(found.new, found.after, found.answered, tools, call.request.settings, report.action)
+        asked = replace(asked, others=self._others(state, program))
         self._programs.rest(state, program)
         text = self._text(state, program, found)
         return Observation(text, state.reward, valid=report.valid, status=CallStatus(report.status), asked=asked)
+
+    @staticmethod
+    def _others(state: Played, program: Running) -> tuple[OtherAnswer, ...]:
+        """What other models answered since the last answer; the state has it from here on."""
+        before, state.others = len(state.others), program.heard.all
+        return state.others[before:]
 
     def _graded(self, state: Played, program: Running) -> Observation:
         """The last observation of an episode, whose program has ended, or is ended now."""
@@ -394,7 +425,7 @@ class Program(Environment[Played]):
             self._end(program)
         text = report.observation or ("" if not how and how is not None else f"The program {how or 'took too long'}.")
         status = CallStatus(report.status) if how == "" else CallStatus.timeout if how is None else CallStatus.error
-        asked = Asked(action=report.action)
+        asked = Asked(action=report.action, others=self._others(state, program))
         return Observation(text, reward, True, report.valid, "", status, {**scores, **report.scores}, asked)
 
     def _reward(self, state: Played, program: Running) -> tuple[float, dict[str, float]]:

@@ -24,13 +24,14 @@ from starlette.routing import Route
 from env_servers.connections import limited
 from env_servers.observation import Answer
 from env_servers.program.calls import Asking, Call
+from env_servers.program.others import Others
 from env_servers.program.protocols import PROTOCOLS, chat
 from env_servers.program.requests import BadRequest
 from env_servers.protocol import text
 
 #: Largest body of a call.
 MAX_BODY = 8 << 20
-#: What the only model of the list is called; a call may name any.
+#: What our model is called in the list of models; a call may name any.
 MODEL = "agentr"
 
 
@@ -39,10 +40,12 @@ class Gateway:
 
     Args:
         folder: Gets its socket, ``gateway``.
+        others: The models that are not ours.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, others: Others) -> None:
         self._asking: dict[str, Asking] = {}
+        self._others = others
         self.loop = asyncio.new_event_loop()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / "gateway"))
@@ -71,6 +74,7 @@ class Gateway:
             Route("/v1/messages/count_tokens", self._known(self._counted), methods=["POST"]),
             Route("/v1/models", self._known(self._models), methods=["GET"]),
             Route("/report", self._known(self._report), methods=["POST"]),
+            Route("/v1/{path:path}", self._known(self._asked), methods=["POST"]),
             Route("/", lambda _: Response(), methods=["GET", "HEAD"]),
         ]
         app = Starlette(routes=routes, exception_handlers={404: self._unknown, 405: self._unknown})
@@ -98,7 +102,11 @@ class Gateway:
         return handle
 
     async def _asked(self, asking: Asking, http: HttpRequest) -> Response:
-        body, wire = await _json(http), PROTOCOLS[http.url.path]
+        body = await _json(http)
+        if self._others.serve(body):
+            return await self._of_others(asking, http, body)
+        if (wire := PROTOCOLS.get(http.url.path)) is None:
+            return await self._unknown(http, None)
         call = asking.called(wire.read(body), http.headers.get("x-stainless-retry-count", "0") != "0")
         if call is None:
             return _refused(http, 410, "the episode has ended")
@@ -108,6 +116,14 @@ class Gateway:
             return _Delivered(StreamingResponse(wire.events(written, body), media_type="text/event-stream"), call)
         return _Delivered(JSONResponse(written), call)
 
+    async def _of_others(self, asking: Asking, http: HttpRequest, body: dict[str, Any]) -> Response:
+        try:
+            answer = await self._others.answer(asking.heard, http.url.path, http.headers, body)
+        except ConnectionError as error:
+            asking.lost()
+            return _refused(http, 503, str(error))
+        return Response(answer.body, answer.status, media_type=answer.kind)
+
     async def _counted(self, _: Asking, http: HttpRequest) -> Response:
         """An estimate, since no tokenizer is here: the same for the same request."""
         return JSONResponse({"input_tokens": 1 + len(json.dumps(await _json(http))) // 4})
@@ -116,15 +132,15 @@ class Gateway:
         return Response("Responses are served by POST.", 426, {"Upgrade": "HTTP/1.1"})
 
     async def _models(self, _: Asking, __: HttpRequest) -> Response:
-        return JSONResponse(
-            {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}]}
-        )
+        names = (MODEL, *self._others.models)
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": MODEL} for name in names]
+        return JSONResponse({"object": "list", "data": data})
 
     async def _report(self, asking: Asking, http: HttpRequest) -> Response:
         asking.reported(await _json(http))
         return JSONResponse({})
 
-    async def _unknown(self, http: HttpRequest, _: Exception) -> Response:
+    async def _unknown(self, http: HttpRequest, _: Exception | None) -> Response:
         return _refused(http, 404, f"{http.method} {http.url.path} is not served")
 
 

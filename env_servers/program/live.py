@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from env_servers.base import Unavailable
-from env_servers.observation import Answer, CallStatus
+from env_servers.observation import Answer, CallStatus, OtherAnswer
 from env_servers.program.calls import Call
 from env_servers.program.grading import is_share
+from env_servers.program.others import Heard, Others
 from env_servers.program.requests import BadRequest, Request
 from env_servers.sandbox import launch
 from env_servers.sandbox.programs import HOME, PORT
@@ -117,12 +118,21 @@ class Program:
         folder: Its folder outside; ``work`` in it is where it works.
         used: When it last was answered or waited for, by the monotonic clock.
         refused: Why the last of its requests that could not be read was refused.
+        heard: What other models answered it.
     """
 
-    def __init__(self, gateway: "Gateway", zygote: Zygote, folder: Path, asked: dict[str, Any], limits: Limits) -> None:
+    def __init__(
+        self,
+        gateway: "Gateway",
+        zygote: Zygote,
+        folder: Path,
+        asked: dict[str, Any],
+        limits: Limits,
+        others: Sequence[OtherAnswer],
+    ) -> None:
         self.folder, self.limits, self.used = folder, limits, time.monotonic()
         self.answers = 0
-        self.report, self.refused = Report(), ""
+        self.report, self.refused, self.heard = Report(), "", Heard(others)
         self._gateway = gateway
         self._changed = threading.Condition()
         self._calls: list[Call] = []
@@ -170,6 +180,9 @@ class Program:
         with self._changed:
             self.report = read
 
+    def lost(self) -> None:
+        self._finish(b"=was given no answer")
+
     def _print(self, data: bytes) -> None:
         self._printed += len(data)
         self._output += data
@@ -204,11 +217,17 @@ class Program:
             return [call for call in self._calls if call.waits]
 
     def wait(self, pick: Callable[[list[Call]], Call | None], seconds: float) -> Call | None:
-        """Waits for a call that ``pick`` takes; None if the program ends, or the time is over."""
+        """Waits for a call that ``pick`` takes; None if the program ends, or the time is over.
+
+        Raises:
+            Unavailable: Another model gave it no answer.
+        """
         deadline = time.monotonic() + seconds
         with self._changed:
             while True:
                 found = pick([call for call in self._calls if call.waits])
+                if self.heard.lost:
+                    raise Unavailable(self.heard.lost, "Start it, or mend its place in env.options.models.")
                 left = deadline - time.monotonic()
                 if found is not None or self._ended is not None or left <= 0:
                     return found
@@ -243,6 +262,7 @@ class Programs:
         workdir: Copied into each program's folder; it starts there.
         environment: More environment variables.
         preload: Modules that the command's Python imports once, before all programs.
+        others: Models that are not ours.
         isolation: How programs are isolated; None takes the first way that works.
 
     Raises:
@@ -256,10 +276,11 @@ class Programs:
         environment: Mapping[str, str],
         limits: Limits,
         most: int,
+        others: Others,
         preload: Sequence[str] = (),
         isolation: str | None = None,
     ) -> None:
-        self.limits, self.most = limits, most
+        self.limits, self.most, self._others = limits, most, others
         self.starts = 0
         self._command, self._workdir, self._environment = [*command], workdir, dict(environment)
         self._root = Path(tempfile.mkdtemp(prefix="agentr-programs-"))
@@ -278,15 +299,18 @@ class Programs:
         self._live = 0
         self._room = threading.Condition(self._lock)
 
-    def start(self, task: Mapping[str, Any]) -> Program:
+    def start(self, task: Mapping[str, Any], others: Sequence[OtherAnswer] = ()) -> Program:
         """Starts a program on a task.
+
+        Args:
+            others: What other models answered when it was started before.
 
         Raises:
             Unavailable: There is no room, since all that live are at work.
         """
         self._make_room()
         try:
-            return self._started(task)
+            return self._started(task, others)
         except BaseException:  # whatever it is goes on to the caller; the room is nobody's
             self.gone()
             raise
@@ -325,13 +349,13 @@ class Programs:
             else:
                 self._live += 1
 
-    def _started(self, task: Mapping[str, Any]) -> Program:
+    def _started(self, task: Mapping[str, Any], others: Sequence[OtherAnswer]) -> Program:
         with self._lock:
             self.starts += 1
             if self._gateway is None:
                 from env_servers.program.gateway import Gateway  # with its server, which a description does not need
 
-                self._gateway = Gateway(self._root)
+                self._gateway = Gateway(self._root, self._others)
             folder = Path(tempfile.mkdtemp(dir=self._root))
             folder.chmod(0o755)
         (folder / "home").mkdir()
@@ -342,16 +366,14 @@ class Programs:
         (folder / "task.json").write_text(json.dumps(task, ensure_ascii=False), encoding="utf-8")
         os.link(self._root / "gateway", folder / "gateway")
         limits = {name: getattr(self.limits, name) for name in ("memory_mb", "processes", "total_s")}
-        environment = {**_ENVIRONMENT, **self._environment}
         asked = {"folder": str(folder), "gateway": "gateway", "command": self._command, "limits": limits}
+        asked["environment"] = {**_ENVIRONMENT, **self._environment}
         with self._lock:
             for last in (False, True):
                 try:
                     if self._zygote is None or not self._zygote.alive:
                         self._zygote = Zygote(self._zygote_command)
-                    return Program(
-                        self._gateway, self._zygote, folder, {**asked, "environment": environment}, self.limits
-                    )
+                    return Program(self._gateway, self._zygote, folder, asked, self.limits, others)
                 except ZygoteFailed as failed:
                     self._zygote = None
                     if last:

@@ -118,7 +118,7 @@ def masked(text: str, ignore: Sequence[tuple[str, re.Pattern[str]]]) -> str:
 
 def difference(recorded: Request, now: Request, ignore: Sequence[tuple[str, re.Pattern[str]]] = ()) -> str:
     """Returns the first place at which two requests differ, and what is there; empty if they are the same."""
-    return _differ(_meaning(recorded.stored, "", ignore), _meaning(now.stored, "", ignore), "")
+    return _differ(meaning(recorded.stored, "", ignore), meaning(now.stored, "", ignore), "")
 
 
 def continues(
@@ -138,7 +138,7 @@ def continues(
             continue
         answered = len(messages) > size + 1 and _echoes(message_of(answer, number), messages[size])
         if size + answered > most and not any(
-            _differ(_meaning(one, place, ignore), _meaning(other, place, ignore), place)
+            _differ(meaning(one, place, ignore), meaning(other, place, ignore), place)
             for n, (one, other) in enumerate(zip(earlier.messages, messages, strict=False))
             if one != other  # the usual case, and fast
             for place in (f"messages.{n}",)
@@ -151,19 +151,19 @@ def _echoes(answer: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
     """Whether a message is our own answer, as programs send it back: stripped, and its calls dumped anew."""
     if message["role"] != "assistant" or answer["content"].strip() != message["content"].strip():
         return False
-    calls = [sorted(_canonical(_meaning(call, "", ())) for call in said.get("calls", ())) for said in (answer, message)]
+    calls = [sorted(_canonical(meaning(call, "", ())) for call in said.get("calls", ())) for said in (answer, message)]
     return calls[0] == calls[1]
 
 
-def _meaning(value: Any, path: str, ignore: Sequence[tuple[str, re.Pattern[str]]]) -> Any:
-    """A value in which what makes no difference is the same."""
+def meaning(value: Any, path: str, ignore: Sequence[tuple[str, re.Pattern[str]]]) -> Any:
+    """Returns a value in which what makes no difference is the same."""
     if isinstance(value, Mapping):
-        read = {key: _meaning(part, f"{path}.{key}".lstrip("."), ignore) for key, part in value.items()}
+        read = {key: meaning(part, f"{path}.{key}".lstrip("."), ignore) for key, part in value.items()}
         if isinstance(value.get("arguments"), str):
             read["arguments"] = _arguments(value["arguments"])
         return {key: part for key, part in read.items() if part not in (None, "", [], {})}
     if isinstance(value, list | tuple):
-        return [_meaning(part, f"{path}.{n}", ignore) for n, part in enumerate(value)]
+        return [meaning(part, f"{path}.{n}", ignore) for n, part in enumerate(value)]
     if isinstance(value, str):
         for below, pattern in ignore:
             if path == below or path.startswith(f"{below}."):

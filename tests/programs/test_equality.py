@@ -23,7 +23,7 @@ from agentr.search import UCT, Sample, Strategy, Tree, UCTConfig
 from agentr.store.forest import Forest
 from agentr.types import Task
 from env_servers.sandbox import launch
-from tests.players import sloppy_agent
+from tests.players import SloppyExpert, sloppy_agent
 
 pytestmark = pytest.mark.skipif(not launch.available(), reason="programs cannot be isolated here")
 
@@ -64,7 +64,9 @@ def tasks_file(folder: Path, ids: list[str]) -> Path:
     return file
 
 
-def grown(server: EnvServer, tasks: list[Task], folder: Path, strategy: Strategy) -> list[Tree]:
+def grown(
+    server: EnvServer, tasks: list[Task], folder: Path, work: Grow, policy: type[SloppyExpert] = SloppyExpert
+) -> list[Tree]:
     """The trees of a search with a policy that depends on prompt and seed alone."""
 
     async def main() -> None:
@@ -75,11 +77,13 @@ def grown(server: EnvServer, tasks: list[Task], folder: Path, strategy: Strategy
                 tasks=tuple(tasks),
                 seed=7,
                 policy="test",
-                work=Grow(strategy),
+                work=work,
                 sampling=SamplingConfig(max_tokens=64),
                 limits=Limits(infra_retries=0),
             )
-            await run_job(plan, await sloppy_agent(env, tasks), StageProgress())
+            known = tasks if policy is SloppyExpert else ()
+            agent = await sloppy_agent(env, known)
+            await run_job(plan, replace(agent, policy=policy(agent.codec, known)), StageProgress())
         finally:
             await env.aclose()
 
@@ -118,10 +122,10 @@ def test_a_program_that_reports_grows_the_same_trees(
     options["action_format"] = "react"
     programs = EnvServer(EnvConfig(name="program", options=options), "secret", str(tmp_path / "server.log"))
     try:
-        through = grown(programs, [replace(t, env="program") for t in tasks], tmp_path / "program", strategy)
+        through = grown(programs, [replace(t, env="program") for t in tasks], tmp_path / "program", Grow(strategy))
     finally:
         programs.stop()
-    native = grown(server, tasks, tmp_path / "native", strategy)
+    native = grown(server, tasks, tmp_path / "native", Grow(strategy))
     assert len(native) == len(through) == 2 and sum(len(tree.nodes) for tree in native) > 8
     for one, other in zip(native, through, strict=True):
         assert plain(one) == plain(other)

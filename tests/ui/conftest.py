@@ -30,7 +30,7 @@ from agentr.store.summaries import TreeSummary
 from agentr.types import Asked, Outcome, Task, messages_of
 from agentr.ui.library import Library
 from agentr.ui.server import app
-from env_servers.observation import Answer, call_id
+from env_servers.observation import Answer, OtherAnswer, call_id
 from tests.runs import small
 from tests.support import tiny_model
 from tests.trees import add, codec, spoken
@@ -119,7 +119,9 @@ def asked_by_program(mark: str = "", schema: str = "") -> Tree:
     def user(text: str) -> dict[str, Any]:
         return {"role": "user", "content": f"{text}{mark}"}
 
-    opening = Asked((user("Go."),), tools=tools, settings={"tool_choice": f"required{mark}", "stop": ["x", mark]})
+    others = (OtherAnswer(f"helper{mark}", "", 200, "application/json", f"I would begin.{mark}"),)
+    narrowed = {"tool_choice": f"required{mark}", "stop": ["x", mark]}
+    opening = Asked((user("Go."),), tools=tools, settings=narrowed, others=others)
     messages = tuple(messages_of(opening.messages or ()))
     task = Task("program", "asks", "train")
     tree = Tree.start(task, messages, tuple(codec().prompt(messages)), 0, asked=opening)

@@ -35,6 +35,7 @@ def test_a_turn_of_a_program_has_what_it_was_given_and_what_it_asks(runs: Path) 
     assert json.loads(tree["tools"][1]["content"])["name"] == "now"
     narrowed = {one["name"]: one["content"] for one in first["settings"]}
     assert narrowed == {"tool_choice": "required", "stop": '["x", ""]'}
+    assert first["others"] == [{"name": "helper", "content": "I would begin.", "cut": 0}]
     one, two, three, four, end, refused = (turn["program"] for turn in turns)
     assert [(text["name"], text["content"]) for text in one["given"]] == [
         ("", "So."),

@@ -12,7 +12,7 @@ from env_servers.observation import Answer, call_id
 SCHEMAS, NAME = 200_000, 100
 UNNAMED = "(no name)"
 #: The parts of a turn that are texts.
-_TEXTS = ("given", "messages", "settings")
+_TEXTS = ("given", "messages", "settings", "others")
 
 
 def tools_of(tree: Tree) -> dict[str, int]:
@@ -57,6 +57,7 @@ def program_view(tree: Tree, node: Node, places: Mapping[str, int], whole: bool 
         "answered": asked.answered,
         "tools": [places[tool] for tool in asked.tools],
         "settings": [_named(name, _written(value)) for name, value in asked.settings.items()],
+        "others": [_named(answer.model, answer.body) for answer in asked.others],
         "refused": asked.refused[:LONGEST],
         "cut": 0,
     }

@@ -163,6 +163,7 @@ export interface ProgramView {
   answered: boolean;
   tools: number[];
   settings: NamedText[];
+  others: NamedText[];
   refused: string;
   cut: number;
 }

@@ -40,12 +40,13 @@ function Brief({ text }: { text: string }) {
   return text.length <= SHORT ? <code><Said text={text} /></code> : <Observed text={text} />;
 }
 
-/** What a call offers, and what narrows its answer. */
+/** What other models answered on the way to a call, what it offers, and what narrows its answer. */
 export function Offer({ program, tools }: { program: ProgramView; tools: NamedText[] }) {
   const offered = program.tools.map((place) => tools[place]);
   const names = offered.slice(0, MOST).map(({ name }) => name).join(", ");
   return (
     <>
+      {program.others.map(({ name, content }) => <Fold title={`the model ${name} answered`}>{() => <Observed text={content || "(nothing)"} />}</Fold>)}
       {program.settings.map(({ name, content }) => <div class="small"><span class="faint">narrowed by <Said text={spoken(name)} /></span> <Brief text={content} /></div>)}
       {offered.length > 0 && (
         <Fold title={`${plural(offered.length, "tool")} offered: ${names}${offered.length > MOST ? ", …" : ""}`}>

@@ -83,7 +83,7 @@ test("of a refused end nothing is known", () => {
 test("where a program leaves a conversation is said in a sentence", () => {
   const said = (view: Partial<ProgramView>, roles: string[] = ["user"]) => {
     const messages = roles.map((role) => ({ role, content: "", cut: 0, answers: null }));
-    return parting({ given: [], asks: true, after: 5, answered: true, tools: [], settings: [], refused: "", cut: 0, messages, ...view }, 5, (id) => id + 10);
+    return parting({ given: [], asks: true, after: 5, answered: true, tools: [], settings: [], others: [], refused: "", cut: 0, messages, ...view }, 5, (id) => id + 10);
   };
   assert.equal(said({}), "");
   assert.equal(said({ asks: false, after: 0 }), "");
