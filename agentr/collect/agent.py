@@ -200,12 +200,8 @@ class Agent:
         return codec_of(self.codec, asked, self.turns.dialect)
 
     async def start(self, task: Task, seed: int, others: Sequence[OtherAnswer] = ()) -> tuple[Tree, Session]:
-        """A new tree of a task, and the session at its root.
-        A first prompt that leaves no room for a turn ends the tree at once.
-
-        Args:
-            others: What other models answered a program before its first call, where that is known.
-        """
+        """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the
+        tree at once. ``others`` are what other models answered a program before its first call, where that is known."""
         session = await self.env.open(task, others=others)
         asked = session.last.asked
         codec = self._codec(asked)
@@ -352,7 +348,8 @@ def _request(
         codec.stop_ids,
     )
     if (call := tree.nodes[asked.node].asked) is not None:
-        sampling = narrowed(sampling, call, codec, begun=bool(prefix))
+        begun_freely = bool(prefix)
+        sampling = narrowed(sampling, call, codec, free=begun_freely or not agent.turns.grammar)
     return GenerateRequest(
         (*prompt.token_ids, *begun),
         asked.n,

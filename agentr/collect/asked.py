@@ -90,15 +90,15 @@ def form_of(asked: Asked, codec: ChatCodec) -> str:
     return json.dumps({"type": "structural_tag", "format": form})
 
 
-def narrowed(sampling: Sampling, asked: Asked, codec: ChatCodec, *, begun: bool) -> Sampling:
+def narrowed(sampling: Sampling, asked: Asked, codec: ChatCodec, *, free: bool) -> Sampling:
     """Returns how a turn is drawn, with what the program's call narrows.
 
     Args:
         codec: Of the call.
-        begun: Whether the turn is begun already, in a way that follows no grammar.
+        free: Whether the turn follows no grammar, whatever the call demands.
     """
     most, stop = asked.settings.get("max_tokens", sampling.max_tokens), asked.settings.get("stop", ())
-    form = "" if begun else form_of(asked, codec)
+    form = "" if free else form_of(asked, codec)
     return replace(sampling, max_tokens=min(sampling.max_tokens, most), stop=(*sampling.stop, *stop), form=form)
 
 

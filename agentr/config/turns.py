@@ -85,6 +85,9 @@ class TurnsConfig(Section):
     full_context: FullContext = FullContext.end
     """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy.
     What it says without them is not learnt from rows that are whole paths."""
+    grammar: bool = True
+    """Whether a turn of which a program demands a call or JSON follows a grammar as an engine draws it. False draws it
+    freely: online methods then learn it, and the program bears those that are neither (docs/your_agent.md)."""
     keep_reasoning: bool = True
     """Whether the reasoning of a turn (``<think>`` to ``</think>``) stays in later prompts.
     False leaves it out, as the templates of reasoning models do: turns become rows of their own, and engines compute

@@ -32,7 +32,7 @@ _TOO_LONG = "longer than build.max_length"
 _HINTS = {
     _TOO_LONG: "Raise build.max_length.",
     NO_LOGPROBS: "Turns that followed a grammar (the program demanded a call or a form), and those of an API, have "
-    "none: methods that imitate or prefer train on them.",
+    "none: methods that imitate or prefer train on them; turns.grammar: false draws the former freely.",
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as tried_with
 from hypothesis import strategies as st
 
-from agentr.collect.asked import answered, check_settings, codec_of, following, form_of
+from agentr.collect.asked import answered, check_settings, codec_of, following, form_of, narrowed
 from agentr.config.chat_template import shipped
 from agentr.config.turns import Dialect, FullContext, PromptConfig, TurnFormat, TurnsConfig
 from agentr.errors import ConfigError
@@ -19,7 +19,7 @@ from agentr.rows.sequences import make_rows, recorded
 from agentr.search import Child, Origin, Tree
 from agentr.search.stored import from_json, read_child, stored_child, to_json
 from agentr.tasks.tool_calls import Call
-from agentr.types import Asked, Completion, FinishReason, Message, Outcome, Task, messages_of
+from agentr.types import Asked, Completion, FinishReason, Message, Outcome, Sampling, Task, messages_of
 from env_servers.observation import Answer
 from env_servers.program.protocols import PROTOCOLS, Wire, chat
 from env_servers.program.requests import BadRequest, Request, continues, difference, ignoring
@@ -199,6 +199,13 @@ def test_a_call_that_narrows_nothing_has_no_form() -> None:
     for settings in ({}, {"tool_choice": "none"}, {"parallel_tool_calls": False}, {"stop": ["x"], "max_tokens": 3}):
         asked = Asked((user("Go."),), tools=(json.dumps(TOOL),), settings=settings)
         assert form_of(asked, codec_of(CODEC, asked, Dialect.auto)) == ""
+
+
+def test_a_turn_that_is_drawn_freely_has_no_form() -> None:
+    asked = Asked((user("Go."),), tools=(json.dumps(TOOL),), settings={"tool_choice": "required", "stop": ["x"]})
+    codec = codec_of(CODEC, asked, Dialect.auto)
+    bound, free = (narrowed(Sampling(max_tokens=9), asked, codec, free=free) for free in (False, True))
+    assert bound.form and not free.form and bound.stop == free.stop == ("x",)
 
 
 OFFERED = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]

@@ -1,7 +1,9 @@
-"""Online training through a program that has tools and asks in two conversations: rows, log-probabilities, a step."""
+"""Online training through a program that has tools, demands a call and asks in two conversations: rows,
+log-probabilities, a step."""
 
 import json
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,7 @@ first = ask(messages, tools=tools)
 results = [{"role": "tool", "content": "Done.", "tool_call_id": call["id"]} for call in first.get("tool_calls") or []]
 title = ask([{"role": "system", "content": "You give titles."}, *messages])
 messages += [first, *(results or [{"role": "user", "content": "Say it in a word."}])]
-last = ask(messages, tools=tools)
+last = ask(messages, tools=tools, tool_choice="required")
 json.dump(min(1.0, sum(len(each["content"] or "") for each in (first, title, last)) / 1000), open("reward.json", "w"))
 """
 
@@ -51,6 +53,7 @@ env:
 policy: {max_num_seqs: 8, kv_cache_gib: 0.25}
 warm_start: {enabled: false}
 collect: {tasks: {split: train, limit: 4}, sampling: {max_tokens: 24}}
+turns: {grammar: false}
 build: {max_length: 768}
 train: [{batch_size: 4, micro_batch_size: 2, learning_rate: 1.0e-4, bf16: false, max_length: 768, share_prefixes: true}]
 eval: {tasks: {split: test, limit: 1}, sampling: {max_tokens: 24}}
@@ -79,6 +82,7 @@ def test_a_step_of_grpo_through_tools_and_two_conversations(tmp_path: Path) -> N
         for row in rows:
             assert isinstance(row, Rollout) and len(row.starts) == 1 and len(row.provenance.nodes) == 3
             assert any(row.loss_mask[: row.starts[0]]) and any(row.loss_mask[row.starts[0] :])
+            assert [learnt for learnt, _ in groupby(row.loss_mask)].count(1) == 3, "each turn is learnt"
     metrics = read_lines(tmp_path / "run/rounds/01/train/metrics.jsonl")
     assert len(metrics) == 2
     for line in metrics:  # what the engine says of a turn, the trainer says of it, and after a step of the new weights
