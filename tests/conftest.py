@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import own_ray
 
 if TYPE_CHECKING:
     from agentr.envs.server import EnvServer
@@ -37,30 +37,9 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
-    """A private Ray on this machine: 4 logical CPUs, no dashboard, no token (it is on loopback), its files in a short
-    temporary path (Unix sockets allow 107 characters). Shared by all tests that need Ray here: a process can hold one.
-    Name actors uniquely."""
-    import ray
-
-    saved = {key: os.environ.get(key) for key in ("RAY_AUTH_MODE", "RAY_raylet_start_wait_time_s")}
-    os.environ.update(RAY_AUTH_MODE="disabled", RAY_raylet_start_wait_time_s="180")
-    folder = tempfile.mkdtemp(prefix="r", dir="/tmp")
-    ray.init(
-        address="local",
-        num_cpus=4,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=100 * 2**20,
-        _temp_dir=folder,
-    )
-    yield
-    ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
-    for key, value in saved.items():
-        if value is None:
-            os.environ.pop(key, None)
-        else:
-            os.environ[key] = value
+    """`own_ray`, shared by all tests that need Ray here: a process can hold one. Name actors uniquely."""
+    with own_ray():
+        yield
 
 
 @pytest.fixture(scope="session")

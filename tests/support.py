@@ -1,9 +1,14 @@
-"""Real parts that tests share: a tokenizer with a ChatML template, and a random model that vLLM loads."""
+"""Real parts that tests share: a Ray, a tokenizer with a ChatML template, and a random model that vLLM loads."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +28,33 @@ _CORPUS = (
     "Observation: You see a key, a lamp and a closed door. What do you do?",
     "user assistant system look take open get inventory the answer is 1 2 3 4 5 6 7 8 9 0",
 )
+
+
+@contextmanager
+def own_ray() -> Iterator[None]:
+    """A private Ray on this machine: 4 logical CPUs, no dashboard, no token (it is on loopback), its files in a short
+    temporary path (Unix sockets allow 107 characters)."""
+    import ray
+
+    saved = {key: os.environ.get(key) for key in ("RAY_AUTH_MODE", "RAY_raylet_start_wait_time_s")}
+    os.environ.update(RAY_AUTH_MODE="disabled", RAY_raylet_start_wait_time_s="180")
+    folder = tempfile.mkdtemp(prefix="r", dir="/tmp")
+    ray.init(
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 * 2**20,
+        _temp_dir=folder,
+    )
+    yield
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+    for key, value in saved.items():
+        if value is None:
+            os.environ.pop(key, None)
+        else:
+            os.environ[key] = value
 
 
 @cache

@@ -82,10 +82,11 @@ def rows(dataset: Path) -> list[dict[str, Any]]:
     ]
 
 
-#: While a program waits for the answer to a call, in a search and in the execution of revisions.
-SOME = ("collect:environment", "collect:driver", "revise:coordinator")
-EVERY = ("collect:engine", "collect:supervisor", "collect:coordinator", "collect:environment:freeze")
-EVERY += ("revise:environment", *SOME)
+#: While a program waits for the answer to a call, in a search; `tests.programs.test_kills` kills servers alone.
+SOME = ("collect:driver",)
+#: And in the execution of revisions.
+EVERY = ("collect:engine", "collect:supervisor", "collect:coordinator", "collect:environment", *SOME)
+EVERY += ("collect:environment:freeze", "revise:environment", "revise:coordinator")
 
 
 @pytest.mark.parametrize("parts", [SOME, pytest.param(EVERY, marks=pytest.mark.by_hand)], ids=["some", "every"])

@@ -46,7 +46,7 @@ json.dump(min(1.0, sum(len(each["content"] or "") for each in (first, title, las
 CONFIG = """
 run: {name: online, rounds: 1}
 method: {type: grpo, steps: 2, tasks: 2, episodes: 2, validation: {every: 0}}
-model: {source: smollm2, dtype: float32, chat_template: hermes, max_model_len: 1024}
+model: {source: nano, dtype: float32, chat_template: hermes, max_model_len: 1024}
 env:
   name: program
   options: {command: [PYTHON, agent.py], workdir: agent, tasks: {train: train.jsonl, test: test.jsonl}}
@@ -54,8 +54,9 @@ policy: {max_num_seqs: 8, kv_cache_gib: 0.25}
 warm_start: {enabled: false}
 collect: {tasks: {split: train, limit: 4}, sampling: {max_tokens: 24}}
 turns: {grammar: false}
-build: {max_length: 768}
-train: [{batch_size: 4, micro_batch_size: 2, learning_rate: 1.0e-4, bf16: false, max_length: 768, share_prefixes: true}]
+build: {max_length: 1024}
+train:
+  - {batch_size: 4, micro_batch_size: 2, learning_rate: 1.0e-4, bf16: false, max_length: 1024, share_prefixes: true}
 eval: {tasks: {split: test, limit: 1}, sampling: {max_tokens: 24}}
 cluster: {dashboard: false}
 """
