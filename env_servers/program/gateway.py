@@ -118,7 +118,8 @@ class Gateway:
 
     async def _of_others(self, asking: Asking, http: HttpRequest, body: dict[str, Any]) -> Response:
         try:
-            answer = await self._others.answer(asking.heard, http.url.path, http.headers, body)
+            where = http.scope["raw_path"].decode() + f"?{http.url.query}".rstrip("?")
+            answer = await self._others.answer(asking.heard, where, http.headers, body)
         except ConnectionError as error:
             asking.lost()
             return _refused(http, 503, str(error))

@@ -20,6 +20,8 @@ from env_servers.observation import OtherAnswer
 from env_servers.program.requests import BadRequest, meaning
 from env_servers.retrieval.http import BACKOFF_S, LATER
 
+#: Longest answer, in bytes: it becomes part of the tree.
+MAX_ANSWER = 8 << 20
 #: Headers of a request that its endpoint is to see.
 _PASSED = ("accept", "anthropic-version", "anthropic-beta", "openai-beta")
 
@@ -103,10 +105,15 @@ class Others:
     async def answer(self, heard: Heard, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> OtherAnswer:
         """Answers a request, as recorded or by asking.
 
+        Args:
+            path: Of the request, with its query.
+
         Raises:
-            BadRequest: The answer is no text.
+            BadRequest: The path leads out of the endpoint, or the answer is no text, or too long.
             ConnectionError: There is none; ``heard`` says why, too.
         """
+        if re.search(r"/\.|%2e|\\", path, re.IGNORECASE):
+            raise BadRequest(f"{path[:200]} is no path of a model's")
         said = json.dumps([path, meaning(body, "", self._ignore)], sort_keys=True)
         asked = hashlib.sha256(said.encode()).hexdigest()
         if (recorded := heard.again(asked)) is not None:
@@ -120,6 +127,8 @@ class Others:
             text = response.content.decode()
         except UnicodeDecodeError as error:
             raise BadRequest(f"what {body['model']} answers is no text, and cannot be recorded") from error
+        if len(response.content) > MAX_ANSWER:
+            raise BadRequest(f"what {body['model']} answers has more than {MAX_ANSWER >> 20} MiB")
         kind = response.headers.get("content-type", "application/json")
         answer = OtherAnswer(body["model"], asked, response.status_code, kind, text)
         heard.all = (*heard.all, answer)

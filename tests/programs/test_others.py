@@ -22,7 +22,7 @@ from agentr.search import UCT, Node, Sample, Tree, UCTConfig
 from agentr.types import Completion, FinishReason
 from env_servers.base import Unavailable
 from env_servers.observation import OtherAnswer
-from env_servers.program.others import Heard, endpoints
+from env_servers.program.others import MAX_ANSWER, Heard, endpoints
 from env_servers.protocol import OpenRequest
 from env_servers.sandbox import launch
 from tests.players import SloppyExpert
@@ -39,13 +39,15 @@ class Helper:
 
     Attributes:
         asked: Path, headers and body of each request.
-        refuses: Statuses of the next answers, each given once; the last one for ever if ``down``.
+        refuses: Statuses of the next answers, each given once.
+        down: Every status is 503.
+        body: In place of what it says.
     """
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, str], Any]] = []
         self.refuses: list[int] = []
-        self.down = False
+        self.down, self.body = False, b""
         numbers, helper = itertools.count(1), self
 
         class Answers(BaseHTTPRequestHandler):
@@ -57,7 +59,7 @@ class Helper:
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.end_headers()
-                self.wfile.write(json.dumps(said).encode())
+                self.wfile.write(helper.body or json.dumps(said).encode())
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -136,19 +138,20 @@ def test_a_request_goes_where_its_model_is_with_its_name_and_key(
 
     tell("/v1/embeddings", bearer, model="vectors", input=["a"])
     tell("/v1/messages", {"x-api-key": key, "anthropic-version": "2023-06-01"}, model="helper", stream=True)
-    tell("/v1/responses", bearer, model="helper")
+    tell("/v1/responses?version=2", bearer, model="helper")
+    outside = [post(os.environ["OPENAI_BASE_URL"] + path, {"model": "helper"})[0] for path in ("/../x", "/%2e%2e/x")]
     names = urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/models", None, bearer))
     status, _ = post(os.environ["OPENAI_BASE_URL"] + "/embeddings", {"model": "unknown", "input": ["a"]})
-    said(user(json.dumps([[model["id"] for model in json.load(names)["data"]], status])))
+    said(user(json.dumps([[model["id"] for model in json.load(names)["data"]], status, outside])))
     """
     models = {
         "helper": {"url": f"{helper.url}/", "model": "helper-2", "key_env": "HELPERS_KEY"},
         "vectors": {"url": helper.url},
     }
     _, first = make(code, models=models).reset("one")
-    assert json.loads(first.observation) == [["agentr", "helper", "vectors"], 404]
+    assert json.loads(first.observation) == [["agentr", "helper", "vectors"], 404, [400, 400]]
     paths = [path for path, _, _ in helper.asked]
-    assert paths == ["/v2/embeddings", "/v2/messages", "/v2/responses"]
+    assert paths == ["/v2/embeddings", "/v2/messages", "/v2/responses?version=2"]
     assert [body["model"] for _, _, body in helper.asked] == ["vectors", "helper-2", "helper-2"]
     (vectors, messages, responses) = (headers for _, headers, _ in helper.asked)
     assert "authorization" not in vectors and "x-api-key" not in vectors
@@ -171,6 +174,18 @@ def test_an_error_that_is_an_answer_is_heard_and_one_that_passes_is_not(make: Ma
     for branch in (env.fork(state), env.fork(state)):
         assert env.step(branch, "x").observation == "on"
     assert len(helper.asked) == 4
+
+
+@pytest.mark.parametrize("body, said", [(b"\xff", "is no text"), (b"x" * (MAX_ANSWER + 1), "more than 8 MiB")])
+def test_an_answer_that_cannot_be_recorded_is_refused(make: Make, helper: Helper, body: bytes, said: str) -> None:
+    code = """
+    status, error = post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", {"model": "helper"})
+    said(user(f"{status} {error['error']['message']}"))
+    """
+    helper.body = body
+    _, first = make(code, models={"helper": {"url": helper.url}}).reset("one")
+    assert first.observation.startswith("400 ") and said in first.observation
+    assert first.asked is not None and not first.asked.others
 
 
 @pytest.mark.parametrize("when", ["before the first call", "behind an answer", "in a replay"])
