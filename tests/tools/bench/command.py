@@ -187,11 +187,12 @@ def rollouts(
     tasks: Annotated[int, typer.Option(help="Tasks of TextCraft, each played once.", min=1)] = 100,
     turns: Annotated[int, typer.Option(help="How often each way plays them, in turn.", min=1)] = 3,
 ) -> None:
-    """Rollouts a minute: agentr's own environment, the same through a program, and verifiers over vLLM's server."""
+    """Rollouts a minute: agentr's own environment, the same through a program, without and with `preload`, and
+    verifiers over vLLM's server."""
     import tempfile
 
     from agentr.methods import load, plan_of
-    from tests.tools.bench.rollouts import ROOT, measure
+    from tests.tools.bench.rollouts import ROOT, WAYS, measure
 
     with tempfile.TemporaryDirectory(prefix="agentr-", dir="/tmp") as folder:
         overrides = [f"run.dir={folder}/run", "cluster.dashboard=false"]
@@ -200,7 +201,7 @@ def rollouts(
     shown = Table(title=f"{tasks} tasks of TextCraft, {turns} times, in turn")
     for column in ("", "rollouts a minute", "turns", "won", "tokens computed", "CPU ms a turn"):
         shown.add_column(column)
-    for way in ("agentr", "program", "verifiers"):
+    for way in WAYS:
         ours = [side for side in sides if side.way == way]
         parts = {part: sum(side.cpu_ms[part] for side in ours) / len(ours) for part in ours[0].cpu_ms}
         shown.add_row(

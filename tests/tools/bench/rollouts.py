@@ -1,7 +1,7 @@
-"""Measures rollouts of TextCraft with a real engine: in agentr's own environment, through a program, and by verifiers
-over vLLM's server.
+"""Measures rollouts of TextCraft with a real engine: in agentr's own environment, through a program that starts with
+and without its imports, and by verifiers over vLLM's server.
 
-The three take turns, with the same tasks, model and settings of the engine, each with as many rollouts in flight.
+They take turns, with the same tasks, model and settings of the engine, each with as many rollouts in flight.
 """
 
 import asyncio
@@ -105,6 +105,7 @@ main()
 """
 #: Rollouts at the same time.
 IN_FLIGHT = 64
+WAYS = ("agentr", "program", "preloaded", "verifiers")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Side:
     """What one way of rollouts came to, in one turn of it.
 
     Attributes:
-        way: ``agentr``, ``program`` or ``verifiers``.
+        way: Of `WAYS`.
         prefilled: Prompt tokens that were computed.
         won: Rollouts that succeeded.
         cpu_ms: CPU milliseconds a turn of the agent, by what took them: engine, server (of vLLM), agent, environment
@@ -148,24 +149,26 @@ def measure(plan: Plan, policy: Path, verifiers: Path, tasks: int, turns: int, r
         engines = services.engines.start(policy)
         (engine,) = asyncio.run(_pids(engines))
         token = new_token()
-        native = EnvServer(config.env, token, f"{place}/native.log")
-        program = EnvServer(_program(Path(place)), token, f"{place}/program.log")
+        program = _program(Path(place))
+        preload = {"preload": ["agentr.tasks.formats", "env_servers.textcraft"]}
+        environments = (config.env, program, replace(program, options=program.options | preload))
+        ours = {way: EnvServer(env, token, f"{place}/{way}.log") for way, env in zip(WAYS, environments, strict=False)}
         try:
             with _vllm(policy, config, place) as server, _playing(verifiers, server, policy, found, config) as other:
                 sides = []
                 for seed in range(
                     turns + 1
                 ):  # the first turn is outside of the clock: it compiles, allocates, fills caches
-                    for way, env in (("agentr", native), ("program", program)):
+                    for way, env in ours.items():
                         with reporter.task(f"{way}, turn {seed}"):
                             played = _ours(way, env, token, config, policy, engines, engine, found, seed)
                             sides.append(asyncio.run(played))
                     with reporter.task(f"verifiers, turn {seed}"):
                         sides.append(_theirs(server, other, seed))
-                return sides[3:]
+                return sides[len(WAYS) :]
         finally:
-            native.stop()
-            program.stop()
+            for env in ours.values():
+                env.stop()
 
 
 async def _ours(
@@ -230,9 +233,8 @@ def _theirs(server: "_Server", player: "subprocess.Popen[str]", seed: int) -> Si
 
 def _program(place: Path) -> EnvConfig:
     command = [sys.executable, str(ROOT / "tests/programs/plays_textcraft.py"), str(ROOT)]
-    return EnvConfig(
-        name="program", options={"command": command, "tasks": write(place), "steps": 20, "action_format": "react"}
-    )
+    options = {"command": command, "tasks": write(place), "steps": 20, "action_format": "react", "live": IN_FLIGHT}
+    return EnvConfig(name="program", options=options)
 
 
 @dataclass(frozen=True)
