@@ -1,7 +1,8 @@
 # make demo and make test set everything up by themselves, in .venv (another folder: make VENV=... demo).
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15
+# A worker that dies ends the run: xdist would wait for ever for the rest of its file.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 15
 # Each test is in make test or in make test-rest: what is slow is in the rest, but for a few real runs. The marks are in pyproject.toml.
 REST := (slow or cluster or chaos) and not installation
 
