@@ -1,6 +1,6 @@
 """Agents of other libraries, as `examples/agents` has them, are searched, begun again, revised and made rows of.
 
-Coding agents by hand, where docs/your_agent.md puts them:
+mini-swe-agent and coding agents by hand, these where docs/your_agent.md puts them:
 ``AGENTR_TEST_CODING=/tmp/coding/bin pytest tests/programs/test_agents.py --by-hand -k coding``.
 """
 
@@ -116,6 +116,8 @@ PRELOAD = {
 #: Minutes each, and packages of npm.
 CODING = [name for name in AGENTS if "coding" in name]
 NAMES = [pytest.param(name, marks=pytest.mark.by_hand) if name in CODING else name for name in AGENTS]
+#: A search by this one takes minutes, too: two Pythons are started for each of its branches.
+MINI = pytest.param("with_mini_swe_agent", marks=pytest.mark.by_hand)
 
 
 @pytest.fixture(scope="session")
@@ -236,7 +238,7 @@ def check(tree: Tree, codec: ChatCodec) -> None:
         assert sum(sum(row.loss_mask) for row in rows) == sum(len(turn.token_ids) for turn in path)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [MINI if name == MINI.values[0] else name for name in NAMES])
 def test_an_agent_of_another_library_is_searched_and_revised(
     name: str,
     python: Callable[[Path], Path],
