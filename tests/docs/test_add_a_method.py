@@ -28,9 +28,9 @@ PAGE = ROOT / "docs" / "add_a_method.md"
 
 #: A comparison of a minute or two.
 SMALL = [
-    *("--set", "warm_start.tasks=[{split: train, where: {depth: 1}, limit: 32}]", "--set", "warm_start.train.steps=30"),
+    *("--set", "warm_start.tasks=[{split: train, where: {depth: 1}, limit: 64}]", "--set", "warm_start.train.steps=60"),
     *("--set", "train=[{steps: 2, batch_size: 4, micro_batch_size: 4, max_length: 768}]"),
-    *("--set", "collect.tasks={split: train, where: {depth: 1}, limit: 12}", "--set", "build.train_on_invalid=true"),
+    *("--set", "collect.tasks={split: train, where: {depth: 1}, limit: 16}", "--set", "build.train_on_invalid=true"),
     *("--set", "eval.tasks={split: test, where: {depth: 1}, limit: 6}"),
 ]
 
