@@ -348,8 +348,8 @@ def _request(
         codec.stop_ids,
     )
     if (call := tree.nodes[asked.node].asked) is not None:
-        begun_freely = bool(prefix)
-        sampling = narrowed(sampling, call, codec, free=begun_freely or not agent.turns.grammar)
+        # what a turn is begun with follows no grammar either
+        sampling = narrowed(sampling, call, codec, free=bool(prefix) or not agent.turns.grammar)
     return GenerateRequest(
         (*prompt.token_ids, *begun),
         asked.n,

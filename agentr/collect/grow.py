@@ -71,7 +71,8 @@ class BadBeginning(Prefix):
         tree = unit.begun()
         leaf = next(n for n in tree.ended() if n.reward == 0 and n.depth > 1)
         path = tree.path(leaf.id)
-        return tree, path[random.Random(derived_seed(self.seed, "cut", tree.task.key)).randint(1, len(path) - 1) - 1].id
+        cut = random.Random(derived_seed(self.seed, "cut", tree.task.key)).randint(1, len(path) - 1)
+        return tree, path[cut - 1].id
 
     def applies(self, tree: Tree) -> bool:
         return any(n.reward == 0 and n.depth > 1 for n in tree.ended())
@@ -149,9 +150,10 @@ async def grow(
     """
     journal = list(forest.journal(task.key))
     known = prefix[0].others(0) if prefix is not None else ()
-    for entry in journal[:1]:
-        known = tuple(OtherAnswer(**answer) for answer in entry.get("others", ()))
+    if journal:
+        known = tuple(OtherAnswer(**answer) for answer in journal[0].get("others", ()))
     tree, root = await agent.start(task, seed, known)
+    opening = [] if journal else [vars(answer) for answer in tree.others(0)]  # the root has no entry of its own
     sessions = Sessions(tree, agent.env, root, SPARE_SESSIONS if strategy.revisits else 0)
     try:
         for turn in prefix[0].path(prefix[1]) if prefix is not None else ():
@@ -174,8 +176,8 @@ async def grow(
                     "counts": stored_counts(turns.cost, turns.events),
                     "seconds": [turns.policy_s, turns.env_s, *turns.again],
                 }
-                if opening := tree.others(0):  # what the root is behind, which has no entry of its own
-                    entry["others"] = [vars(answer) for answer in opening]
+                if opening:
+                    entry["others"], opening = opening, []
                 forest.log(task.key, entry)
                 for node, session in zip(nodes, turns.sessions, strict=True):
                     if node is not None:

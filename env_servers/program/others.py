@@ -12,13 +12,13 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from env_servers.observation import OtherAnswer
 from env_servers.program.requests import BadRequest, meaning
-from env_servers.retrieval.http import BACKOFF_S, LATER
+
+if TYPE_CHECKING:
+    import httpx
 
 #: Longest answer, in bytes: it becomes part of the tree.
 MAX_ANSWER = 8 << 20
@@ -134,7 +134,11 @@ class Others:
         heard.all = (*heard.all, answer)
         return answer
 
-    async def _asked(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> httpx.Response:
+    async def _asked(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> "httpx.Response":
+        import httpx  # which most programs do not need
+
+        from env_servers.retrieval.http import BACKOFF_S, LATER
+
         place = self.models[body["model"]]
         url = place.url.rstrip("/") + path.removeprefix("/v1")
         sent = {name: headers[name] for name in _PASSED if name in headers}

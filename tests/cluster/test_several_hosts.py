@@ -4,6 +4,7 @@ under it."""
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
@@ -55,16 +56,15 @@ def written(work: Path) -> int:
 def joined(ray: RayHosts, host: Host) -> None:
     """Lets a host join a head, on which those of the dead one still call: now and then Ray's start does not come to an
     end then, and the host is started anew."""
-    for attempt in range(4):
+    for _ in range(3):
         ray.worker(host)
-        try:
-            return ray.wait(2, 90)
-        except TimeoutError:
-            if attempt == 3:
-                raise
-            host.kill()
-            host.boot()
-    return None
+        with suppress(TimeoutError):
+            ray.wait(2, 90)
+            return
+        host.kill()
+        host.boot()
+    ray.worker(host)
+    ray.wait(2, 90)
 
 
 def wait_for(condition: Any, process: Popen[bytes], log: Path, timeout_s: float = 600.0) -> None:
