@@ -6,11 +6,13 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +30,25 @@ _CORPUS = (
     "Observation: You see a key, a lamp and a closed door. What do you do?",
     "user assistant system look take open get inventory the answer is 1 2 3 4 5 6 7 8 9 0",
 )
+
+
+def lines_run(work: Callable[[], object]) -> int:
+    """How many lines of Python ``work`` runs in this thread: how it grows does not depend on what else the machine
+    does, as seconds do."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def test_a_connection_that_asks_nothing_whole_is_cut_off(begun: bytes, monkeypat
         with contextlib.suppress(ConnectionResetError):
             while slow.recv(4096):
                 pass
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < 20
         with httpx.Client(base_url=url, trust_env=False) as client:
             assert client.post("/", content=b"a" * 2**20).text == "ok", "bodies have limits of their own"
             time.sleep(0.6)  # a connection that rests between two requests is kept
