@@ -22,7 +22,7 @@ from tests.hosts import Host, Hosts, RayHosts, needs_hosts
 from tests.tools.chaos.progress import Progress
 from tests.tools.chaos.units import compare
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1500), needs_hosts]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.by_hand, pytest.mark.timeout(1500), needs_hosts]
 
 #: The parts of a run, each on a host of its own; ``spare`` may take any of them.
 PARTS = ("coordinator", "environment", "engine", "trainer")
@@ -160,7 +160,6 @@ def cluster(root: Path) -> Iterator[Cluster]:
         yield found
 
 
-@pytest.mark.by_hand
 def test_the_host_of_each_part_is_switched_off(undisturbed_online: Path, tmp_path: Path) -> None:
     """Two at a time: the run is short, and a dead node is noticed after twenty seconds."""
     with cluster(tmp_path) as there:
@@ -199,7 +198,6 @@ def test_what_is_on_nodes_that_are_taken_away_moves_before_their_deadline_and_a_
         there.finish(undisturbed_online)
 
 
-@pytest.mark.by_hand
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("cut_s", [0, 20, 180], ids=["killed", "20 seconds", "minutes"])
 def test_one_host_is_switched_off_or_cut_off(undisturbed_online: Path, tmp_path: Path, part: str, cut_s: int) -> None:

@@ -13,7 +13,7 @@ from agentr.store.files import read_lines
 from tests.chaos.driver import end, kill, wait_for
 from tests.chaos.online import started
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.by_hand, pytest.mark.timeout(1200)]
 
 
 def contents(root: Path) -> dict[str, Any]:

@@ -165,6 +165,7 @@ def test_each_part_runs_where_its_label_says(cluster: Cluster, undisturbed: Path
         assert not list((undisturbed / folder).glob("work-*"))
 
 
+@pytest.mark.by_hand
 def test_a_dead_heads_run_goes_on_while_its_old_coordinator_lives(cluster: Cluster, undisturbed: Path) -> None:
     """The run is started anew at once, on a new cluster; the old coordinator, engine and server do not know yet that
     their head is dead."""

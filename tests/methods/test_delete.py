@@ -158,7 +158,7 @@ def own_tests(method: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.installation
+@pytest.mark.by_hand
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("method", [method for method in methods() if own_tests(method)])
 def test_its_own_tests_need_no_other(method: str, tmp_path: Path) -> None:
