@@ -151,5 +151,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _length(item: pytest.Item) -> tuple[bool, bool, bool]:
     """Whether it kills whole runs, makes whole runs (or installs other libraries), or starts Ray, vLLM or DeepSpeed."""
     kind, file = item.path.parent.name, item.path.name
-    long = kind in ("jobs", "bench", "examples") or file == "test_agents.py"
+    long = kind in ("jobs", "bench") or file == "test_agents.py"
     return kind == "chaos", long, item.get_closest_marker("cluster") is not None

@@ -20,7 +20,7 @@ from agentr.store.summaries import TrainSummary
 from tests.chaos.driver import DEMO, ROUND_STAGES, SMALL, end, kill, start, state, wait_for
 from tests.track.test_tracking import tensorboard
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.by_hand, pytest.mark.timeout(2400)]
 
 
 def small(root: Path) -> list[str]:
@@ -149,7 +149,6 @@ COMPARISON = [
 ]
 
 
-@pytest.mark.by_hand
 def test_a_comparison_whose_driver_is_killed_loses_nothing(undisturbed: Path, tmp_path: Path) -> None:
     eto, dense = (tmp_path / recipe / "seed-0" for recipe in ("eto", "dense_policy"))
     settings = [f"--set={override}" for override in (*COMPARISON, *AS_IT_IS, *from_warm_start(undisturbed))]

@@ -102,6 +102,7 @@ def test_a_file_without_a_method_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.by_hand
 @pytest.mark.timeout(900)
 def test_it_is_compared_with_a_method_that_ships(example: Path, tmp_path: Path) -> None:
     arguments = [

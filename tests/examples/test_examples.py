@@ -44,6 +44,7 @@ def test_a_run_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.by_hand
 @pytest.mark.timeout(1800)
 def test_agent_r_in_one_file() -> None:
     """A whole round with a real engine and a real training; success is over 150 held-out tasks, with its interval."""

@@ -113,11 +113,9 @@ PRELOAD = {
     "with_smolagents": ["smolagents"],
     "with_pydantic_ai": ["pydantic_ai"],
 }
-#: Minutes each, and packages of npm.
-CODING = [name for name in AGENTS if "coding" in name]
-NAMES = [pytest.param(name, marks=pytest.mark.by_hand) if name in CODING else name for name in AGENTS]
-#: A search by this one takes minutes, too: two Pythons are started for each of its branches.
-MINI = pytest.param("with_mini_swe_agent", marks=pytest.mark.by_hand)
+#: Minutes each: packages of npm, or two Pythons that are started for each branch.
+LONG = [name for name in AGENTS if "coding" in name or "swe" in name]
+NAMES = [pytest.param(name, marks=pytest.mark.by_hand) if name in LONG else name for name in AGENTS]
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +154,7 @@ def options_of(name: str, python: FindPython) -> dict[str, Any]:
         "live": 3,
     }
     options["preload"] = PRELOAD.get(name, ())
-    if name not in CODING:
+    if "coding" not in name:
         return {**options, "command": [str(python(EXAMPLES / f"{script}.py")), f"{script}.py", *arguments]}
     if not (folder := os.environ.get("AGENTR_TEST_CODING")):
         pytest.skip("AGENTR_TEST_CODING names no folder of coding agents")
@@ -238,7 +236,7 @@ def check(tree: Tree, codec: ChatCodec) -> None:
         assert sum(sum(row.loss_mask) for row in rows) == sum(len(turn.token_ids) for turn in path)
 
 
-@pytest.mark.parametrize("name", [MINI if name == MINI.values[0] else name for name in NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_an_agent_of_another_library_is_searched_and_revised(
     name: str,
     python: Callable[[Path], Path],
