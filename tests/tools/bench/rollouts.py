@@ -88,7 +88,7 @@ def measure(
         program = _program(Path(place))
         preload = {"preload": ["agentr.tasks.formats", "env_servers.textcraft"]}
         environments = (config.env, program, replace(program, options=program.options | preload))
-        ours = {way: EnvServer(env, token, f"{place}/{way}.log") for way, env in zip(WAYS, environments, strict=False)}
+        ours = {way: EnvServer(env, token, f"{place}/{way}.log") for way, env in zip(WAYS, environments, strict=True)}
         try:
             with ExitStack() as beside:
                 server = beside.enter_context(_vllm(policy, config, place))
@@ -163,19 +163,16 @@ class _Other:
 
     def play(self, server: "_Server", seed: int) -> Side:
         assert self.process.stdin is not None and self.process.stdout is not None
-        before, computed, engine = (
-            (_tree_s(server.pid), _tree_s(self.process.pid)),
-            server.computed(),
-            server.engine_s(),
-        )
+        computed, engine = server.computed(), server.engine_s()
+        whole, own = _tree_s(server.pid), _tree_s(self.process.pid)
         self.process.stdin.write(f"{seed}\n")
         self.process.stdin.flush()
         said = json.loads(self.process.stdout.readline())
         engine = server.engine_s() - engine
         taken = {
             "engine": engine,
-            "server": _tree_s(server.pid) - before[0] - engine,
-            "agent": _tree_s(self.process.pid) - before[1],
+            "server": _tree_s(server.pid) - whole - engine,
+            "agent": _tree_s(self.process.pid) - own,
         }
         per_turn = {name: 1000 * each / said["turns"] for name, each in taken.items()}
         prefilled = server.computed() - computed

@@ -15,13 +15,13 @@ import renderers.client
 import verifiers.v1 as vf
 from openai import AsyncOpenAI
 
-from agentr.tasks.formats import CUT_OFF, ReAct
-from env_servers.textcraft import TextCraft
+from tests.tools.bench.crafting import GAME, carried_out
 
 __all__ = ["Crafting"]
 
 _, URL, MODEL, TASKS, TOKENS, IN_FLIGHT = sys.argv
-GAME, FORMAT = TextCraft(recipes="exact", distractors=3), ReAct()
+#: One for all rollouts: to make one takes longer than a turn.
+CLIENT = AsyncOpenAI(api_key="none", max_retries=0)
 
 
 @dataclass
@@ -39,21 +39,14 @@ class Crafting(vf.Harness[vf.HarnessConfig]):
         game, seen = GAME.reset(data.name)
         messages: list[Any] = [{"role": "user", "content": seen.observation}]
         played = PLAYED[trace.id] = Played()
-        async with AsyncOpenAI(base_url=endpoint, api_key=secret) as client:
-            for _ in range(GAME.spec.step_limit):
-                answer = (await client.chat.completions.create(model=ctx.model, messages=messages)).choices[0]
-                text, played.turns = answer.message.content or "", played.turns + 1
-                parsed = FORMAT.parse(text)
-                if answer.finish_reason == "length":
-                    said, done = CUT_OFF, False
-                elif parsed.action is None:
-                    said, done = parsed.problem, False
-                else:
-                    seen = GAME.step(game, parsed.action)
-                    said, done, played.won = seen.observation, seen.done, seen.reward
-                if done:
-                    break
-                messages += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
+        client = CLIENT.with_options(base_url=endpoint, api_key=secret)
+        for _ in range(GAME.spec.step_limit):
+            answer = (await client.chat.completions.create(model=ctx.model, messages=messages)).choices[0]
+            text, played.turns = answer.message.content or "", played.turns + 1
+            said, done, played.won = carried_out(game, text, cut=answer.finish_reason == "length")
+            if done:
+                break
+            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
         return vf.ProgramResult(0, "", "")
 
 

@@ -1,4 +1,4 @@
-"""TextCraft as an environment of verifiers 0.3, by chat completions, with the observations that agentr's agent sees.
+"""TextCraft as an environment of verifiers 0.3, by chat completions.
 
 It runs under an interpreter of its own. It plays all tasks once for each line on its standard input, which is a seed,
 and answers with a line of JSON.
@@ -13,11 +13,9 @@ import time
 import verifiers as vf
 from datasets import Dataset
 
-from agentr.tasks.formats import CUT_OFF, ReAct
-from env_servers.textcraft import TextCraft
+from tests.tools.bench.crafting import GAME, carried_out
 
 _, URL, MODEL, TASKS, TOKENS, IN_FLIGHT = sys.argv
-GAME, FORMAT = TextCraft(recipes="exact", distractors=3), ReAct()
 
 
 class Crafting(vf.MultiTurnEnv):
@@ -28,15 +26,9 @@ class Crafting(vf.MultiTurnEnv):
         return state
 
     async def env_response(self, messages, state, **_):
-        """Carries out a turn, or says what was wrong with it."""
-        parsed = FORMAT.parse(messages[-1].content or "")
-        if state["trajectory"][-1]["is_truncated"]:
-            said, done = CUT_OFF, False
-        elif parsed.action is None:
-            said, done = parsed.problem, False
-        else:
-            seen = GAME.step(state["game"], parsed.action)
-            said, done, state["won"] = seen.observation, seen.done, seen.reward
+        """Goes on with the game."""
+        cut = state["trajectory"][-1]["is_truncated"]
+        said, done, state["won"] = carried_out(state["game"], messages[-1].content or "", cut=cut)
         answer = [vf.UserMessage(content=said)]
         if done:
             state["final_env_response"] = answer
