@@ -180,9 +180,6 @@ class TrainConfig(Section):
     bf16: bool | None = None
     """Compute in bfloat16, with masters in float32.
     Unset: where the hardware multiplies in it; processors without AVX-512 take fifty times longer than for float32."""
-    share_prefixes: bool = False
-    """Compute what rows of a micro-batch begin with in common once (not for preferences).
-    The result is the same but for rounding."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, more time."""
     checkpoint_every: PositiveInt = 100

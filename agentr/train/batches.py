@@ -1,8 +1,8 @@
 """The micro-batches of a step of rollouts: which rows go together, and as which tensors.
 
-All workers cut a step in the same way and each takes its own part. Rows of a group stay together, so that what they
-share is computed once. Rows without information (every advantage is 0) count where the loss takes means, but do not go
-through the model, unless something besides advantages is trained on.
+All workers cut a step in the same way and each takes its own part. Rows of a group stay together, because they share
+most, and what rows of a micro-batch share is computed once. Rows without information (every advantage is 0) count where
+the loss takes means, but do not go through the model, unless something besides advantages is trained on.
 """
 
 from collections.abc import Sequence
@@ -95,13 +95,13 @@ class MicroBatch:
     forward: Forward | None
 
 
-def micro_batch(rows: Sequence[Rollout], size: int, pad: int, *, everything: bool, share: bool) -> MicroBatch:
+def micro_batch(rows: Sequence[Rollout], size: int, pad: int, *, everything: bool, behind: bool) -> MicroBatch:
     """Makes the tensors of a micro-batch.
 
     Args:
         size: Rows of a micro-batch; missing ones are empty.
         everything: Whether rows without information go through the model, too.
-        share: Whether what rows have in common goes through it once.
+        behind: Whether rows stand behind one another in one sequence.
     """
     targets = [[t for t in range(1, len(row.input_ids)) if row.loss_mask[t]] for row in rows]
     shape = (size, max(1, *map(len, targets)) if rows else 1)
@@ -114,11 +114,11 @@ def micro_batch(rows: Sequence[Rollout], size: int, pad: int, *, everything: boo
     alive = [index for index in range(len(rows)) if live[index] and targets[index]]
     live_R = torch.zeros(size, dtype=torch.bool)
     live_R[alive] = True
-    forward = _forward([rows[i] for i in alive], [targets[i] for i in alive], pad, share, shape[1]) if alive else None
+    forward = _forward([rows[i] for i in alive], [targets[i] for i in alive], pad, behind, shape[1]) if alive else None
     return MicroBatch(mask, advantages, drawn, live_R, forward)
 
 
-def _forward(rows: Sequence[Rollout], targets: Sequence[Sequence[int]], pad: int, share: bool, width: int) -> Forward:
+def _forward(rows: Sequence[Rollout], targets: Sequence[Sequence[int]], pad: int, behind: bool, width: int) -> Forward:
     """Lays out rows for the model, each of their conversations as a sequence. Places stay those of a row's targets."""
     of = [row for row, one in enumerate(rows) for _ in one.spans]
     within = [
@@ -127,7 +127,7 @@ def _forward(rows: Sequence[Rollout], targets: Sequence[Sequence[int]], pad: int
         for begin, end in row.spans
     ]
     sequences = [ids for row in rows for ids in row.sequences()]
-    laid = forward_of(sequences, within, [rows[row].group for row in of], pad, share=share)
+    laid = forward_of(sequences, within, pad, behind=behind)
     places_RT = torch.zeros((len(rows), width), dtype=torch.long)
     for row, places in enumerate(targets):
         parts = [laid.places_RT[i, : len(within[i])] for i, other in enumerate(of) if other == row]

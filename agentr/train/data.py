@@ -6,8 +6,7 @@ a gap, so every batch is full.
 
 Rows are not grouped by length across steps: long rows are the long (hard, failed) episodes, and batches of one kind
 bias each step. Within a step the order is free, because the loss is normalised over the step: there, rows are sorted
-by length, so that micro-batches waste little padding, or by their tokens where rows that begin alike are computed
-together.
+by their tokens, so that those that begin alike are in one micro-batch, where what they begin with is computed once.
 """
 
 import math
@@ -25,8 +24,9 @@ from agentr.types import Loss
 #: Label of a token that is no target (the convention of PyTorch and transformers).
 IGNORE = -100
 
-#: Lengths of micro-batches are multiples of this. On a CPU oneDNN prepares new primitives for every new length, so
-#: few lengths are faster than many; tensor cores prefer multiples of 32, too.
+#: Lengths of micro-batches are multiples of this, or of a sixteenth of the power of two below them. On a CPU oneDNN
+#: prepares new primitives for every new length, so few lengths are faster than many; tensor cores prefer multiples
+#: of 32, too.
 MULTIPLE = 32
 
 
@@ -71,7 +71,6 @@ def make_plan(job: TrainJob) -> BatchPlan:
             f"{too_long} of {len(rows)} rows in {job.dataset} exceed train.max_length {job.config.max_length}.",
             hint=hint,
         )
-    longest = np.array([row.longest for row in rows])
     tokens = np.array([row.tokens for row in rows])
     targets = np.array([row.targets for row in rows])
     batch = job.config.batch_size
@@ -80,12 +79,9 @@ def make_plan(job: TrainJob) -> BatchPlan:
     generator = np.random.default_rng(job.config.seed)
     stream = np.concatenate([generator.permutation(len(rows)) for _ in range(passes)])
     stream = stream[: steps * batch].reshape(steps, batch)
-    key = longest
-    if job.config.share_prefixes and loss is Loss.IMITATE:
-        # Rows that begin alike stand beside each other, and so in the same micro-batches.
-        key = np.empty(len(rows), dtype=int)
-        key[sorted(range(len(rows)), key=lambda number: rows[number].sequences()[0])] = np.arange(len(rows))
-    order = np.take_along_axis(stream, np.argsort(key[stream], axis=1, kind="stable"), axis=1)
+    place = np.empty(len(rows), dtype=int)
+    place[sorted(range(len(rows)), key=lambda number: rows[number].sequences()[0])] = np.arange(len(rows))
+    order = np.take_along_axis(stream, np.argsort(place[stream], axis=1, kind="stable"), axis=1)
     return BatchPlan(
         loss=loss,
         rows=rows,
@@ -106,5 +102,7 @@ def highest_token(plan: BatchPlan) -> int:
 
 
 def padded_length(longest: int) -> int:
-    """Returns the length of a micro-batch whose longest sequence has ``longest`` tokens."""
-    return math.ceil(longest / MULTIPLE) * MULTIPLE
+    """Returns the length of a micro-batch whose longest sequence has ``longest`` tokens: at most a sixteenth more, if
+    that is more than ``MULTIPLE``."""
+    multiple = max(MULTIPLE, 2 ** (longest.bit_length() - 5))
+    return math.ceil(longest / multiple) * multiple

@@ -145,7 +145,7 @@ class AgentDPOTrainer(PlannedTrainer, DPOTrainer):
             here = inputs["completion_mask"][: len(reference)].sum()
             parts = self.job.config.batch_size // self.job.config.micro_batch_size
             self.loss_weights = [1.0, weight * here * parts / total]
-        return super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
+        return super().compute_loss(self.unpadded(model), inputs, return_outputs, num_items_in_batch)
 
     def prepare_reference(self) -> None:
         """Reads the job's reference log-probabilities from disk, or computes them before the first step.
@@ -180,6 +180,7 @@ class AgentDPOTrainer(PlannedTrainer, DPOTrainer):
         began = time.perf_counter()
         engine = self.engine()
         engine.eval()
+        model = self.unpadded(engine)
         used = np.unique(self.plan.order)
         by_length = used[np.argsort([self.pairs[number].longest for number in used], kind="stable")]
         mine = by_length[dist.get_rank() :: dist.get_world_size()]
@@ -190,7 +191,7 @@ class AgentDPOTrainer(PlannedTrainer, DPOTrainer):
             numbers = mine[first : first + size].tolist()
             batch = self._prepare_inputs(self.data_collator([{"pair": number} for number in numbers]))
             del batch["pair"]
-            logprobs[numbers] = torch.stack(self.compute_ref_log_probs(engine, batch), dim=1).float()
+            logprobs[numbers] = torch.stack(self.compute_ref_log_probs(model, batch), dim=1).float()
         dist.all_reduce(logprobs)
         found = np.full(logprobs.shape, np.nan, dtype=np.float32)
         found[used] = logprobs.cpu().numpy()[used]

@@ -4,14 +4,14 @@ TRL's trainer generates, rewards and compares by itself. Here all of that came b
 advantages into a loss (``_compute_loss``), with all its variants and metrics, and give it the tensors that its own
 generation would. A test compares the two.
 
-What we add: log-probabilities of rows that share beginnings are computed from packed sequences
-(``agentr.train.prefixes``), rows without an advantage do not go through the model, and means over rows are over the
-rows that there are, although batches have a fixed size.
+What we add: what rows begin with in common is computed once (``agentr.train.prefixes``), rows without an
+advantage do not go through the model, and means over rows are over the rows that there are, although batches have a
+fixed size.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -26,9 +26,9 @@ from trl.trainer.utils import use_adapter
 from agentr.config.training import Correction, PolicyLoss
 from agentr.errors import RunError
 from agentr.store.rows import Rollout
+from agentr.train.attention import NAME
 from agentr.train.batches import Cut, MicroBatch, cut, micro_batch
-from agentr.train.data import IGNORE
-from agentr.train.forward import Forward
+from agentr.train.forward import forward_of, to_device
 from agentr.train.model import disable_dropout, lora_config
 from agentr.train.online_job import OnlineJob
 from agentr.train.trainer import JobTrainer, common_arguments
@@ -72,6 +72,10 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
 
     def __init__(self, job: OnlineJob, steps: Iterator[list[Rollout]], **arguments: Any) -> None:
         super().__init__(job, **arguments)
+        if self.behind and self.ref_model is not None:
+            cast(PreTrainedModel, self.accelerator.unwrap_model(cast(Any, self.ref_model))).set_attn_implementation(
+                NAME
+            )
         self.steps = steps
         self._batch: MicroBatch | None = None
         # TRL looks at these where it weighs tokens by the ratio of trainer and engine; it must not start an engine of
@@ -93,13 +97,11 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
         for rows in self.steps:
             number = self.state.global_step // grpo.updates + 1
             dealt = cut(rows, how_to_cut(job), self.args.process_index, job.config.seed + number)
-            size, pad = job.config.micro_batch_size, cast(int, self._tokenizer.pad_token_id or 0)
+            size, pad = job.config.micro_batch_size, self._tokenizer.pad_token_id or 0
             updates = []
             for parts in dealt:
                 batches = [
-                    micro_batch(
-                        [rows[i] for i in part], size, pad, everything=everything, share=job.config.share_prefixes
-                    )
+                    micro_batch([rows[i] for i in part], size, pad, everything=everything, behind=self.behind)
                     for part in parts
                 ]
                 updates.append([{"rollouts": self._judged(batch)} for batch in batches])
@@ -189,7 +191,8 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
 
         Targets of rows that do not go through the model have the engine's log-probabilities, and entropy 0.
         """
-        forward = batch.forward or _nothing(batch.mask_RT.device)
+        # One token that predicts nothing: all workers must go through the model together, also those without a row.
+        forward = batch.forward or to_device(forward_of([[0]], [[]], 0, behind=self.behind), batch.mask_RT.device)
         with self.accelerator.autocast():
             scored = model(**forward.arguments(), fused_lm_head=True)
         found = []
@@ -238,19 +241,9 @@ class _Stream(IterableDataset):
 
 
 def _on(batch: MicroBatch, device: torch.device) -> MicroBatch:
-    def moved(found: Any) -> Any:
-        return {
-            f.name: v.to(device) if isinstance(v := getattr(found, f.name), torch.Tensor) else v for f in fields(found)
-        }
-
-    forward = Forward(**moved(batch.forward)) if batch.forward is not None else None
-    return replace(MicroBatch(**moved(batch)), forward=forward)
-
-
-def _nothing(device: torch.device) -> Forward:
-    """One token that predicts nothing: all workers must go through the model together, also those without a row."""
-    one = torch.zeros((1, 1), dtype=torch.long, device=device)
-    return Forward(one, one, torch.full_like(one, IGNORE), None, torch.ones(1, dtype=torch.long, device=device), one, 0)
+    moved = {name: value.to(device) for name, value in vars(batch).items() if isinstance(value, torch.Tensor)}
+    forward = to_device(batch.forward, device) if batch.forward is not None else None
+    return replace(batch, **moved, forward=forward)
 
 
 def trl_arguments(job: OnlineJob, parameters: int) -> dict[str, Any]:

@@ -4,8 +4,8 @@ The loss is the cross-entropy summed over all targets of the global batch and di
 micro-batches and workers: transformers counts the targets of all micro-batches of a step and gathers the count over the
 workers (``average_tokens_across_devices``), TRL divides each micro-batch's sum by that count and multiplies by the
 number of workers, and DeepSpeed averages gradients over workers. A micro-batch with few targets therefore weighs
-little, and cutting the batch differently changes nothing but rounding. Nor does ``share_prefixes``: a target that
-several rows have in common is computed once and counts as often as it stands in a row.
+little, and cutting the batch differently changes nothing but rounding. A target that several rows have in common is
+computed once and counts as often as it stands in a row.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,6 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from agentr.store.rows import Row
 from agentr.train.data import IGNORE, BatchPlan, padded_length
-from agentr.train.forward import forward_of
 from agentr.train.job import TrainJob
 from agentr.train.model import lora_config
 from agentr.train.trainer import PlannedTrainer, common_arguments
@@ -66,47 +65,11 @@ class Collator:
         return batch
 
 
-@dataclass(frozen=True)
-class SharingCollator:
-    """Packs a micro-batch of R rows so that what they begin with in common goes through the model once."""
-
-    pad_token_id: int
-
-    def __call__(self, examples: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-        """Returns the arguments of the model, and of shape [R, T] ``places`` at which the rows' targets are predicted.
-
-        ``labels`` of shape [R, 1 + T] are there to be counted: transformers leaves out the first column.
-        """
-        rows = [example["input_ids"] for example in examples]
-        targets = [[t for t, label in enumerate(example["labels"]) if t and label != IGNORE] for example in examples]
-        forward = forward_of(rows, targets, [0] * len(rows), self.pad_token_id, share=True)
-        count, width = forward.places_RT.shape
-        labels = torch.full((count, 1 + width), IGNORE)
-        for index, (row, places) in enumerate(zip(rows, targets, strict=True)):
-            labels[index, 1 : 1 + len(places)] = torch.tensor([row[place] for place in places], dtype=torch.long)
-        arguments = forward.arguments()
-        predicted = arguments.pop("shift_labels")
-        return {**arguments, "predicted": predicted, "labels": labels, "places": forward.places_RT}
-
-
 class AgentSFTTrainer(PlannedTrainer, SFTTrainer):
     """TRL's trainer on tokenised rows."""
 
-    def compute_loss(
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Any:
-        if "places" not in inputs:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        assert not return_outputs
-        arguments = {**inputs, "shift_labels": inputs["predicted"]}
-        for name in ("predicted", "labels", "places"):
-            del arguments[name]
-        logps_RT = model(**arguments, fused_lm_head=True).log_probs.flatten()[inputs["places"]]
-        return (
-            -(logps_RT * (inputs["labels"][:, 1:] != IGNORE)).sum()
-            / num_items_in_batch
-            * self.accelerator.num_processes
-        )
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **more: Any) -> Any:
+        return super().compute_loss(self.unpadded(model), inputs, *args, **more)
 
 
 def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
@@ -127,13 +90,12 @@ def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
 def make_trainer(job: TrainJob, plan: BatchPlan, model: PreTrainedModel, tokenizer: Any) -> AgentSFTTrainer:
     """Makes the trainer of a job on sequences."""
     arguments = trl_arguments(job, plan.steps, model.num_parameters())
-    collator = SharingCollator if job.config.share_prefixes else Collator
     return AgentSFTTrainer(
         job,
         plan,
         model=model,
         args=SFTConfig(**arguments),
-        data_collator=collator(tokenizer.pad_token_id or 0),
+        data_collator=Collator(tokenizer.pad_token_id or 0),
         train_dataset=as_dataset(plan),
         processing_class=tokenizer,
         peft_config=lora_config(job, model),

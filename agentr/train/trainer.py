@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 import trl.trainer.utils
-from transformers import Trainer
+from transformers import PreTrainedModel, Trainer
 
 from agentr.errors import RunError
+from agentr.train.attention import NAME, takes_rows
 from agentr.train.checkpoints import seal
 from agentr.train.data import BatchPlan
+from agentr.train.forward import Unpadded
 from agentr.train.job import TrainJob
 from agentr.train.stall import expect_progress
 
@@ -119,14 +121,24 @@ def score_targets_only() -> None:
 
 
 class JobTrainer(Trainer):
-    """A mixin for TRL's trainers: schedule, and sealed checkpoints. Comes before TRL's trainer among the bases."""
+    """A mixin for TRL's trainers: schedule, and sealed checkpoints. Comes before TRL's trainer among the bases.
+
+    Attributes:
+        behind: Whether rows go through the model behind one another; models whose attention does not allow that get
+            them padded.
+    """
 
     #: TRL's: values of each metric since the last line, for "train" and "eval".
     _metrics: dict[str, defaultdict[str, list[float]]]
+    #: TRL's
+    _tokenizer: Any
 
-    def __init__(self, job: TrainJob, **arguments: Any) -> None:
+    def __init__(self, job: TrainJob, *, model: PreTrainedModel, **arguments: Any) -> None:
         score_targets_only()
-        super().__init__(**arguments)
+        self.behind = takes_rows(model, job.config.max_length)
+        if self.behind:
+            model.set_attn_implementation(NAME)
+        super().__init__(model=model, **arguments)
         self.job = job
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
@@ -194,6 +206,10 @@ class PlannedTrainer(JobTrainer):
     def __init__(self, job: TrainJob, plan: BatchPlan, **arguments: Any) -> None:
         super().__init__(job, **arguments)
         self.plan = plan
+
+    def unpadded(self, model: Any) -> Any:
+        """Returns the model, or one that lets the padded rows it is given go through behind one another."""
+        return Unpadded(model, self._tokenizer.pad_token_id or 0) if self.behind else model
 
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None

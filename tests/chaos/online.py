@@ -28,7 +28,7 @@ collect: {tasks: {split: train, where: {depth: 1}, limit: 12}, sampling: {max_to
 infra_retries: 8}
 build: {max_length: 768}
 train:
-  - {batch_size: 6, micro_batch_size: 3, learning_rate: 1.0e-4, bf16: false, max_length: 768, share_prefixes: true,
+  - {batch_size: 6, micro_batch_size: 3, learning_rate: 1.0e-4, bf16: false, max_length: 768,
      checkpoint_every: 2, grpo: {minibatches: 2}}
 eval: {tasks: {split: test, where: {depth: 1}, limit: 4}, sampling: {max_tokens: 32}, max_steps: 3}
 """

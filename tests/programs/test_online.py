@@ -56,7 +56,7 @@ collect: {tasks: {split: train, limit: 4}, sampling: {max_tokens: 24}}
 turns: {grammar: false}
 build: {max_length: 1024}
 train:
-  - {batch_size: 4, micro_batch_size: 2, learning_rate: 1.0e-4, bf16: false, max_length: 1024, share_prefixes: true}
+  - {batch_size: 4, micro_batch_size: 2, learning_rate: 1.0e-4, bf16: false, max_length: 1024}
 eval: {tasks: {split: test, limit: 1}, sampling: {max_tokens: 24}}
 cluster: {dashboard: false}
 """

@@ -99,3 +99,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "dataset"
     write_rows(folder, random_rows(20))
     return folder
+
+
+@pytest.fixture(params=["behind", "padded"])
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows go through the model behind one another, and as they do where its attention does not allow that."""
+    if request.param == "padded":
+        monkeypatch.setattr("agentr.train.trainer.takes_rows", lambda *_: False)

@@ -87,7 +87,8 @@ def test_epochs_round_up_to_whole_batches(dataset: Path, tmp_path: Path, epochs:
 
 def test_sizes_round_up() -> None:
     assert [steps_of_epochs(20, epochs, 8) for epochs in (0.01, 0.4, 0.41, 1.0, 2.0)] == [1, 1, 1, 3, 5]
-    assert [padded_length(longest) for longest in (1, 32, 33)] == [32, 32, 64]
+    assert [padded_length(longest) for longest in (1, 32, 33, 1000, 1025, 4097)] == [32, 32, 64, 1024, 1088, 4352]
+    assert all(longest <= padded_length(longest) < longest * 1.07 for longest in range(512, 9000))
 
 
 def test_collator_pads_to_a_multiple_and_trains_on_no_padding() -> None:
@@ -114,7 +115,7 @@ def test_a_plan_of_pairs_counts_both_sides(pairs: Path, tmp_path: Path) -> None:
     step = [plan.rows[number] for number in plan.order[0]]
     assert plan.tokens_S[0] == sum(2 * len(p.prompt_ids) + len(p.chosen_ids) + len(p.rejected_ids) for p in step)
     assert plan.targets_S[0] == sum(sum(p.chosen_mask) + sum(p.rejected_mask) for p in step)
-    assert [p.longest for p in step] == sorted(p.longest for p in step)
+    assert [p.prompt_ids for p in step] == sorted(p.prompt_ids for p in step)
     assert [entry["pair"] for entry in as_pair_dataset(plan)] == plan.order.ravel().tolist()
     assert highest_token(plan) == max(max(*p.prompt_ids, *p.chosen_ids, *p.rejected_ids) for p in plan.rows)
 

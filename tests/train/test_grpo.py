@@ -21,7 +21,6 @@ def trainer_of(
     rows: list[Rollout],
     micro: int = GROUPS * EACH,
     batch: int = GROUPS * EACH,
-    share: bool = True,
     **grpo: Any,
 ) -> Any:
     from agentr.train.grpo import make_trainer
@@ -29,7 +28,7 @@ def trainer_of(
     from agentr.train.worker import register_deepspeed
 
     register_deepspeed(use_gpu=False)
-    sizes = {"batch_size": batch, "micro_batch_size": micro, "share_prefixes": share}
+    sizes = {"batch_size": batch, "micro_batch_size": micro}
     config = TrainConfig(**sizes, bf16=False, max_length=64, grpo=GRPOConfig(**grpo))
     job = OnlineJob(out, start, out, config, steps=1)
     model, tokenizer, _ = load_start(job)
@@ -88,6 +87,9 @@ def trl_gradients(trainer: Any, rows: list[Rollout], micro: int, scores: Any = N
         "_get_per_token_logps_and_entropies": scores or GRPOTrainer._get_per_token_logps_and_entropies,
     })  # fmt: skip
     trainer.__class__ = plain
+    for model in (trainer.model, trainer.ref_model):
+        if model is not None:
+            model.set_attn_implementation("sdpa")
     trainer.model.zero_grad()
     for first in range(0, len(rows), micro):
         part = rows[first : first + micro]
@@ -163,11 +165,11 @@ def name_of(variant: dict[str, Any]) -> str:
     return "-".join(str(value) for value in variant.values())
 
 
-@pytest.mark.parametrize("share", [True, False], ids=["shared", "apart"])
+@pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
-def test_loss_and_gradients_are_trls(start: Path, tmp_path: Path, variant: dict[str, Any], share: bool) -> None:
+def test_loss_and_gradients_are_trls(start: Path, tmp_path: Path, variant: dict[str, Any]) -> None:
     rows = rollouts(start)
-    trainer = trainer_of(start, tmp_path, rows, share=share, **variant)
+    trainer = trainer_of(start, tmp_path, rows, **variant)
     if trainer.ref_model is not None:  # else the divergence from the start would be 0
         for parameter in trainer.ref_model.parameters():
             parameter.data += 0.02
@@ -175,10 +177,10 @@ def test_loss_and_gradients_are_trls(start: Path, tmp_path: Path, variant: dict[
     assert_equal(ours, trl_gradients(trainer, rows, len(rows)))
 
 
-@pytest.mark.parametrize("share", [True, False], ids=["shared", "apart"])
+@pytest.mark.usefixtures("layout")
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
 def test_an_episode_of_several_conversations_is_one_sequence(
-    start: Path, tmp_path: Path, variant: dict[str, Any], share: bool
+    start: Path, tmp_path: Path, variant: dict[str, Any]
 ) -> None:
     """Two rollouts of a group as the conversations of one episode, also with an advantage of each, and one that has a
     single conversation: losses and gradients are TRL's, whose every mean is over episodes and their targets."""
@@ -196,14 +198,14 @@ def test_an_episode_of_several_conversations_is_one_sequence(
     ]
     rows[2:3] = drawn[4:6]
     assert sum(bool(row.starts) for row in rows) == 5 and max(row.longest for row in rows) <= 64
-    trainer = trainer_of(start, tmp_path, rows, micro=7, batch=7, share=share, **variant)
+    trainer = trainer_of(start, tmp_path, rows, micro=7, batch=7, **variant)
     if trainer.ref_model is not None:
         for parameter in trainer.ref_model.parameters():
             parameter.data += 0.02
     ours = gradients(trainer)
     assert_equal(ours, trl_gradients(trainer, rows, len(rows), each_apart(rows)))
     if variant == VARIANTS[0]:
-        cut = trainer_of(start, tmp_path / "cut", rows, micro=2, batch=8, share=share, **variant)
+        cut = trainer_of(start, tmp_path / "cut", rows, micro=2, batch=8, **variant)
         assert_equal(gradients(cut), ours)
 
 
@@ -257,11 +259,9 @@ def test_advantages_may_differ_by_token(start: Path, tmp_path: Path) -> None:
 
 def test_shared_beginnings_go_through_the_model_once(start: Path, tmp_path: Path) -> None:
     rows = rollouts(start)
-    tokens = {}
-    for share in (True, False):
-        (batch,) = trainer_of(start, tmp_path / str(share), rows, share=share).micro_batches()
-        tokens[share] = int(batch["rollouts"]["batch"].forward.lengths_P.sum())
-    assert tokens[False] == sum(len(row.input_ids) for row in rows)
+    (batch,) = trainer_of(start, tmp_path, rows).micro_batches()
+    found = batch["rollouts"]["batch"].forward
     distinct = len({row.input_ids[: t + 1] for row in rows for t in range(len(row.input_ids))})
-    branches = tokens[True] - distinct
+    branches = int(found.lengths_P.sum()) - distinct
     assert 0 < branches <= len(rows)  # where rows part, a token stands once for each of them
+    assert found.row_tokens == sum(len(row.input_ids) for row in rows)

@@ -118,32 +118,35 @@ def branching_rows() -> list[Row]:
     return rows
 
 
-def test_computing_shared_beginnings_once_changes_nothing_but_rounding(
+def test_rows_behind_one_another_change_nothing_but_rounding(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentr.train import sft
+    from agentr.train import forward, trainer
 
-    made, original = [], sft.forward_of
-    monkeypatch.setattr(sft, "forward_of", lambda *args, **how: made.append(original(*args, **how)) or made[-1])
+    made, original = [], forward.forward_of
+    monkeypatch.setattr(forward, "forward_of", lambda *args, **how: made.append(original(*args, **how)) or made[-1])
     rows = branching_rows()
     write_rows(tmp_path / "rows", rows)
-    jobs = [
-        make_job(tmp_path / "rows", start, tmp_path / str(share), steps=2, share_prefixes=share)
-        for share in (False, True)
+    behind, cut, padded = jobs = [
+        make_job(tmp_path / "rows", start, tmp_path / "behind", steps=2),
+        make_job(tmp_path / "rows", start, tmp_path / "cut", steps=2, micro_batch_size=4),
+        make_job(tmp_path / "rows", start, tmp_path / "padded", steps=2),
     ]
-    jobs.append(make_job(tmp_path / "rows", start, tmp_path / "cut", steps=2, share_prefixes=True, micro_batch_size=4))
-    results = [run(job) for job in jobs]
-    assert len({result.trained_tokens for result in results}) == 1
-    for job in jobs[1:]:
-        for one, other in zip(jobs[0].read_metrics(), job.read_metrics(), strict=True):
-            assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
-            assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-5)
-        assert distance(jobs[0].model, job.model) < 1e-4
+    results = [run(job) for job in (behind, cut)]
     whole = made[0]
     distinct = len({row.input_ids[: t + 1] for row in rows for t in range(len(row.input_ids))})
     assert (
         distinct <= int(whole.lengths_P.sum()) < 0.7 * whole.row_tokens == 0.7 * sum(len(row.input_ids) for row in rows)
     )
+    made.clear()
+    monkeypatch.setattr(trainer, "takes_rows", lambda *_: False)
+    results.append(run(padded))
+    assert not made and len({result.trained_tokens for result in results}) == 1
+    for job in jobs[1:]:
+        for one, other in zip(behind.read_metrics(), job.read_metrics(), strict=True):
+            assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+            assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-5)
+        assert distance(behind.model, job.model) < 1e-4
 
 
 def test_tokens_that_are_neither_target_nor_context_of_one_do_not_matter(start: Path, tmp_path: Path) -> None:

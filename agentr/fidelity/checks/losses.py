@@ -109,7 +109,7 @@ def sft(train: Any, table: Table, rows: Sequence[Mapping[str, Any]], micro: int 
 
         made = [Row(tuple(row["tokens"]), tuple(row["mask"]), Provenance("toy", (), "good")) for row in rows]
         micro = micro or len(made)
-        sizes = {"batch_size": len(made), "micro_batch_size": micro, "bf16": False, "share_prefixes": False}
+        sizes = {"batch_size": len(made), "micro_batch_size": micro, "bf16": False}
         job = TrainJob(folder, folder, folder, replace(train[0], **sizes))
         counts = np.array([sum(row.targets for row in made)])
         plan = BatchPlan(
@@ -252,37 +252,33 @@ def _rollout(number: int, row: Mapping[str, Any]) -> Rollout:
     )
 
 
-def packed(rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[int]) -> dict[str, Any]:
-    """How rows that begin alike go through the model together.
+def packed(rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """How rows stand behind one another in one sequence.
 
     Args:
         targets: Places of the tokens that are predicted, of each row.
-        groups: Rows of the same number may share what they have in common.
 
     Returns:
-        ``tokens``: how many go through the model, of each sequence; ``of rows``: how many the rows have. ``width``: for
-        how many targets of
-        a row there is room. ``predicted``: of each row's targets the token, the position of the place that predicts
-        it, and the tokens that are seen from there, by their positions.
+        ``tokens``: how many go through the model, ``of rows``: how many the rows have, ``padded``: how long the
+        sequence is. ``width``: for how many targets of a row there is room. ``predicted``: of each row's targets the
+        token, the position of the place that predicts it, and the tokens that are seen from there, by their positions.
     """
     from agentr.train.forward import forward_of
 
-    found = forward_of(rows, targets, groups, 0, share=True)
-    sees, length = found.sees_PLL, found.ids_PL.shape[1]
-    assert sees is not None
+    found = forward_of(rows, targets, 0, behind=True)
 
-    def at(flat: int) -> list[Any]:
-        pack, place = divmod(flat, length)
-        seen = sorted(
-            (int(found.positions_PL[pack, i]), int(found.ids_PL[pack, i]))
-            for i in range(length)
-            if sees[pack, place, i]
-        )
-        return [int(found.labels_PL[pack, place]), int(found.positions_PL[pack, place]), [token for _, token in seen]]
+    def at(place: int) -> list[Any]:
+        run = next(run for run in found.behind if run.start <= place < run.end)
+        seen = sorted([*run.before.tolist(), *range(run.start, place + 1)], key=lambda i: int(found.positions_PL[0, i]))
+        assert [int(found.positions_PL[0, i]) for i in seen] == list(range(len(seen)))
+        position = int(found.positions_PL[0, place])
+        return [int(found.labels_PL[0, place]), position, [int(found.ids_PL[0, i]) for i in seen]]
 
     predicted = [[at(int(found.places_RT[row, n])) for n in range(len(places))] for row, places in enumerate(targets)]
+    (tokens,), (count, length) = found.lengths_P.tolist(), found.ids_PL.shape
+    assert count == 1
     width = found.places_RT.shape[1]
-    return {"tokens": found.lengths_P.tolist(), "of rows": found.row_tokens, "width": width, "predicted": predicted}
+    return {"tokens": tokens, "of rows": found.row_tokens, "padded": length, "width": width, "predicted": predicted}
 
 
 def padded(rows: Sequence[int], pairs: Sequence[Sequence[int]]) -> dict[str, Any]:
