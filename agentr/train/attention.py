@@ -134,7 +134,7 @@ class _Products(torch.autograd.Function):
     def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, runs: Any, scale: float) -> Any:
         ctx.save_for_backward(query, key, value)
         ctx.runs, ctx.scale = runs, scale
-        q, k, v = _grouped(query, key, scale), key.float(), value.float()
+        q, k, v = _floats(query, key, value, scale)
         found = torch.zeros_like(q)
         for run in runs:
             probs = _probabilities(q, k, run)
@@ -144,8 +144,8 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value = ctx.saved_tensors
-        q, k, v = _grouped(query, key, ctx.scale), key.float(), value.float()
-        g = grad.float().unflatten(0, (len(k), -1))
+        q, k, v = _floats(query, key, value, ctx.scale)
+        g = grad.float().contiguous().unflatten(0, (len(k), -1))
         to_q, to_k, to_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for run in ctx.runs:
             probs = _probabilities(q, k, run)
@@ -160,9 +160,11 @@ class _Products(torch.autograd.Function):
         return (to_q * ctx.scale).flatten(0, 1).to(query.dtype), to_k.to(key.dtype), to_v.to(value.dtype), None, None
 
 
-def _grouped(query: torch.Tensor, key: torch.Tensor, scale: float) -> torch.Tensor:
-    """Returns the queries, scaled, by the KV head that they look at: [KV heads, heads / KV heads, L, D]."""
-    return (query.float() * scale).unflatten(0, (len(key), -1))
+def _floats(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> tuple[torch.Tensor, ...]:
+    """Returns the queries, scaled, by the KV head that they look at, [KV heads, heads / KV heads, L, D], keys and
+    values; each head's lie behind one another, or every product would copy them first."""
+    queries = (query.float() * scale).contiguous().unflatten(0, (len(key), -1))
+    return queries, key.float().contiguous(), value.float().contiguous()
 
 
 def _probabilities(q: torch.Tensor, k: torch.Tensor, run: Run) -> torch.Tensor:
