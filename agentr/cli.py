@@ -81,7 +81,7 @@ def run(
     loaded = reading.config
     check_context(loaded.model)
     if dry_run:
-        from agentr.commands.estimate import estimate
+        from agentr.cost.bounds import estimate
 
         echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
         echo(estimate(plan_of(loaded)).text())

@@ -3,7 +3,7 @@
 ``python -m tests.docs.estimates`` writes the page anew.
 """
 
-from agentr.commands.estimate import estimate
+from agentr.cost.bounds import estimate
 from agentr.methods import load, plan_of
 from tests.docs.pages import ROOT, refreshed
 

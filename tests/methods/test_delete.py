@@ -34,7 +34,7 @@ def look(gone, configs):
     import_all()
     from agentr.errors import ConfigError
     from agentr.fidelity.verify import select, verify
-    from agentr.commands.estimate import estimate
+    from agentr.cost.bounds import estimate
     from agentr.methods import __file__ as file, load, methods, plan_of
     assert Path(file).parents[2] == Path(gone).resolve(), file
     assert gone not in methods() and len(methods()) == 8

@@ -1,12 +1,15 @@
-"""What a configuration would cost at most: the answer of ``agentr run --dry-run``. Nothing is started."""
+"""What a configuration would cost at most. Nothing is started."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from agentr.cluster.places import Places
+from agentr.config.identity import plain
 from agentr.config.model import ModelConfig, ModelSource
 from agentr.config.policy import Device, PolicyBackend, Who
 from agentr.config.schema import CollectConfig, Config, EnvConfig, TaskSelection, WarmStartConfig
@@ -95,19 +98,19 @@ def estimate(plan: Plan) -> RunEstimate:
     known = None if config.env.url else registry.about(config.env.name)
     limit = known.step_limit if known is not None else 0
     rounds = config.run.rounds
-    tasks = _count(config.env, config.collect.tasks)
+    tasks = count_tasks(config.env, config.collect.tasks)
     each = []
     for number in range(1, rounds + 1):
         here = plan.at(number)
-        theirs = tasks if here.collect.tasks == config.collect.tasks else _count(here.env, here.collect.tasks)
+        theirs = tasks if here.collect.tasks == config.collect.tasks else count_tasks(here.env, here.collect.tasks)
         each.append(_Round.of(here, methods[number], number, limit, theirs))
     beside = sorted({stage for round_ in each for stage in round_.beside})
     trees, completions = _sum(round_.trees for round_ in each), _sum(round_.completions for round_ in each)
     tokens = _sum(round_.tokens for round_ in each)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
-    held_out = _count(config.env, config.eval.tasks)
+    held_out = count_tasks(config.env, config.eval.tasks)
     choosing = (
-        _count(config.env, replace(config.eval.tasks, split=config.eval.select)) if config.eval.select else Bound(0)
+        count_tasks(config.env, replace(config.eval.tasks, split=config.eval.select)) if config.eval.select else Bound(0)
     )
     chosen = _times(choosing, config.eval.episodes * (1 + rounds))
     episodes = _sum([_times(held_out, config.eval.episodes * policies), chosen, *(round_.validated for round_ in each)])
@@ -194,7 +197,7 @@ class _Round:
             beside=beside,
             validated=Bound(0)
             if watched is None
-            else _times(_count(config.env, watched), times * config.eval.episodes),
+            else _times(count_tasks(config.env, watched), times * config.eval.episodes),
             optimiser_steps=method.optimiser_steps(train, None),
             online=method.online,
         )
@@ -239,12 +242,12 @@ def _chains(works: list, bounds: list[int]) -> list[list[int]]:
 def _taught(config: Config) -> Iterator[str]:
     warm = config.warm_start
     if warm.enabled and warm.teacher.who is Who.openai:
-        episodes = _times(_sum(_count(config.env, selection) for selection in warm.tasks), warm.episodes)
+        episodes = _times(_sum(count_tasks(config.env, selection) for selection in warm.tasks), warm.episodes)
         yield f"demonstrations: {_of(episodes)} episodes by {warm.teacher.openai.model}, whose turns are not counted"
 
 
 def _optimiser_steps(warm_start: WarmStartConfig, env: EnvConfig, rounds: Sequence[_Round], control: bool) -> Bound:
-    counts = [_count(env, selection).value for selection in warm_start.tasks]
+    counts = [count_tasks(env, selection).value for selection in warm_start.tasks]
     demonstrations = None if any(count is None for count in counts) else sum(count or 0 for count in counts)
     warm = [optimiser_steps(warm_start.train, demonstrations)] if warm_start.enabled else []
     each = [round_.optimiser_steps for round_ in rounds]
@@ -322,16 +325,22 @@ def _gpus(places: Places, engines: int, rounds: Sequence[_Round], warm_start: bo
         yield f"trainer on {workers} all through round {', '.join(map(str, online))}, online ({beside[share]})"
 
 
-def _count(env: EnvConfig, selection: TaskSelection) -> Bound:
+def count_tasks(env: EnvConfig, selection: TaskSelection) -> Bound:
     """Tasks of a selection. They are counted if the environment can be had, without starting a server."""
     if env.url:
         return Bound(selection.limit, f"all tasks of the server's split {selection.split!r}")
+    return _counted(env.name, json.dumps(plain(env.options)), json.dumps(plain(selection)))
+
+
+@lru_cache(maxsize=256)
+def _counted(env: str, options: str, chosen: str) -> Bound:
+    """The same, from texts: loading an environment takes long, and who compares plans asks often."""
+    selection = TaskSelection(**json.loads(chosen))
     try:
-        environment = registry.load(env.name, env.options)
-        entries = environment.split(selection.split)
+        entries = registry.load(env, json.loads(options)).split(selection.split)
     except (registry.UnknownEnvironment, registry.BadOptions, KeyError):
         return Bound(selection.limit, f"all tasks of split {selection.split!r}")
-    tasks = [Task(env.name, entry.id, selection.split, entry.labels) for entry in entries]
+    tasks = [Task(env, entry.id, selection.split, entry.labels) for entry in entries]
     return Bound(len(select(tasks, selection)))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentr.commands.estimate import estimate
+from agentr.cost.bounds import estimate
 from agentr.config.policy import Who
 from agentr.methods import load, plan_of
 from tests.commands.test_first_tree import ALONE, COMPARED

@@ -1,0 +1,203 @@
+"""How many turns and tokens a stage takes: of the run itself so far, of an earlier run of the same method and
+environment, of a pilot, or a guess. Never measured twice: each figure says where it is from, and how far it may be
+off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from agentr.config.schema import Config
+from agentr.errors import AgentrError
+from agentr.read.run import Run, RunRound
+from agentr.read.stage import Dataset, Trees
+from agentr.store.layout import DATASET, MODEL
+from agentr.types import Cost
+
+#: How far counts may be off, as a factor up and down.
+SAME_RUN, EARLIER_RUN, OTHER_MODEL, GUESS = 1.1, 1.3, 3.0, 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """What a tree or an episode takes, on average.
+
+    Attributes:
+        calls: Requests to the policy.
+        completions: Turns drawn in them.
+        prompt: Prompt tokens.
+        computed: Those of them that were not in the prefix cache.
+        drawn: Tokens that were generated.
+        actions: Actions that the environment carried out.
+    """
+
+    calls: float = 0.0
+    completions: float = 0.0
+    prompt: float = 0.0
+    computed: float = 0.0
+    drawn: float = 0.0
+    actions: float = 0.0
+
+    @classmethod
+    def of(cls, cost: Cost, trees: int) -> Amounts:
+        found = cls(
+            calls=cost.calls + cost.judge_calls,
+            completions=cost.completions + cost.judge_calls,
+            prompt=cost.prompt_tokens,
+            computed=cost.prompt_tokens - cost.cached_tokens,
+            drawn=cost.completion_tokens,
+            actions=cost.env_steps,
+        )
+        return found * (1 / trees) if trees else cls()
+
+    def __mul__(self, factor: float) -> Amounts:
+        return Amounts(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
+
+    def __add__(self, other: Amounts) -> Amounts:
+        return Amounts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """A dataset.
+
+    Attributes:
+        each: Rows for a tree.
+        tokens: Mean tokens of a row that goes through the model; of a pair, of a side.
+        trained: Share of them that are targets.
+    """
+
+    each: float
+    tokens: float
+    trained: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a run's counts.
+
+    Attributes:
+        source: Where it is from, in words.
+        factor: How far it may be off, up and down.
+        stages: Of a tree, by the name of the stage in its round.
+        rows: Of the dataset of a round; of the warm start, 0.
+    """
+
+    source: str
+    factor: float
+    stages: dict[str, Amounts] = field(default_factory=dict)
+    rows: dict[bool, Rows] = field(default_factory=dict)
+
+    def of_trees(self, stage: str) -> Amounts | None:
+        return self.stages.get(stage)
+
+    def of_rows(self, warm: bool) -> Rows | None:
+        return self.rows.get(warm)
+
+
+def evidence(config: Config) -> list[Evidence]:
+    """Returns what there is about a configuration, the best first: its own run, then runs beside it of the same method
+    and environment, the newest first."""
+    own = Path(config.run.dir or f"runs/{config.run.name}")
+    found = []
+    for path in [own, *_beside(own)]:
+        try:
+            run = Run(path)
+        except AgentrError:
+            continue
+        if path != own and not _alike(run.config, config):
+            continue
+        factor = SAME_RUN if path == own else EARLIER_RUN if _same_model(run.config, config) else OTHER_MODEL
+        known = of_run(run, factor)
+        if known.stages or known.rows:
+            found.append(known)
+    return found
+
+
+def of_run(run: Run, factor: float) -> Evidence:
+    """Returns what a run's sealed stages took."""
+    stages: dict[str, list[Amounts]] = {}
+    rows: dict[bool, list[Rows]] = {}
+    for arm in run.arms:
+        for name, amounts in _trees(arm):
+            stages.setdefault(name, []).append(amounts)
+        dataset = arm.stages().get(DATASET)
+        if isinstance(dataset, Dataset) and dataset.sealed and dataset.summary.rows:
+            rows.setdefault(arm.number == 0, []).append(_rows(dataset, arm))
+    other = run.config.get(MODEL, {})
+    return Evidence(
+        f"{run.path} ({other.get('path') or other.get('source')})",
+        factor,
+        {name: sum(each, Amounts()) * (1 / len(each)) for name, each in stages.items()},
+        {
+            warm: Rows(**{f.name: sum(getattr(r, f.name) for r in each) / len(each) for f in fields(Rows)})
+            for warm, each in rows.items()
+        },
+    )
+
+
+def guess(config: Config, bound: int, turns: int) -> Amounts:
+    """Returns what a tree may take where nothing is known: a fifth of the most turns, of an episode half of them, and
+    turns of two fifths of the most tokens.
+
+    Args:
+        bound: Most completions of a tree.
+        turns: Most actions in a row.
+    """
+    drawn = 0.2 * bound if bound > turns else 0.5 * bound
+    calls = drawn / 4 if bound > turns else drawn
+    each = 0.4 * config.collect.sampling.max_tokens
+    prompt = 0.5 * min(config.model.max_model_len, 300 + turns * (each + 60))
+    return Amounts(
+        calls=calls,
+        completions=drawn,
+        prompt=calls * prompt,
+        computed=calls * prompt * 0.2,
+        drawn=drawn * each,
+        actions=drawn / 2,
+    )
+
+
+def guessed_rows(config: Config) -> Rows:
+    """Returns what a dataset may be where nothing is known."""
+    return Rows(each=2.0, tokens=0.4 * config.build.max_length, trained=0.3)
+
+
+def _trees(arm: RunRound) -> Iterator[tuple[str, Amounts]]:
+    before: dict[str, Cost] = {}
+    for name, stage in arm.stages().items():
+        if not (isinstance(stage, Trees) and stage.sealed and stage.summary.trees):
+            continue
+        summary = stage.summary
+        before[stage.name] = summary.cost
+        spent = summary.cost - before[summary.includes] if summary.includes in before else summary.cost
+        yield name, Amounts.of(spent, summary.trees)
+
+
+def _rows(dataset: Dataset, arm: RunRound) -> Rows:
+    summary = dataset.summary
+    sides = 2 if summary.type == "preferences" else 1
+    trees = max((s.summary.trees for s in arm.exploration().values() if s.sealed), default=0) or summary.tasks
+    tokens = summary.tokens / summary.rows / sides
+    return Rows(
+        each=summary.rows / max(trees, 1), tokens=tokens, trained=summary.trained_tokens / max(summary.tokens, 1)
+    )
+
+
+def _beside(own: Path) -> list[Path]:
+    if not own.parent.is_dir():
+        return []
+    runs = [path for path in own.parent.iterdir() if (path / "manifest.json").is_file() and path != own]
+    return sorted(runs, key=lambda path: (path / "manifest.json").stat().st_mtime, reverse=True)
+
+
+def _alike(other: dict[str, Any], config: Config) -> bool:
+    method, env = other.get("method") or {}, other.get("env") or {}
+    return method.get("type") == config.method.type and env.get("name") == config.env.name
+
+
+def _same_model(other: dict[str, Any], config: Config) -> bool:
+    model = other.get(MODEL) or {}
+    return (model.get("source"), model.get("path") or "") == (config.model.source.value, config.model.path)

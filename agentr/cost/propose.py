@@ -1,0 +1,168 @@
+"""Looks for what fits on some hardware and is fastest, as overrides to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from agentr.cluster.places import Places
+from agentr.config.policy import Device
+from agentr.config.schema import Config
+from agentr.config.training import Share
+from agentr.cost.evidence import Evidence
+from agentr.cost.forecast import Forecast, forecast, needs, shape_of
+from agentr.cost.hardware import Hardware
+from agentr.rounds.plan import Plan
+
+#: Rank of adapters where all weights do not fit.
+_RANK = 16
+#: Shares of a GPU's memory for an engine beside a trainer, and alone.
+_BESIDE, _ALONE = (0.3, 0.4, 0.5, 0.6), (0.9,)
+#: Sequences that an engine on a GPU decodes together, at least.
+_SEQUENCES = 256
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to change, and what comes of it.
+
+    Attributes:
+        overrides: As on the command line; none if the configuration is best as it is.
+        forecast: With them.
+    """
+
+    overrides: tuple[str, ...]
+    forecast: Forecast
+
+
+def propose(plan: Plan, hardware: Hardware, known: Sequence[Evidence]) -> Proposal | None:
+    """Returns the fastest of what fits; None if nothing does. Of what takes equally long it is the one that changes
+    least. All weights are trained where that fits.
+
+    Args:
+        known: Evidence about the run.
+    """
+    heads = shape_of(plan.config.model).heads
+    for rank in (0, _RANK):
+        best: tuple[tuple[float, int], Proposal] | None = None
+        for change in _changes(plan, heads, hardware, rank):
+            tried = change.made(plan)
+            if not all(need.fits for need in needs(tried, hardware)):
+                continue
+            overrides = change.overrides(plan.config)
+            found = forecast(tried, hardware, known)
+            order = (round(found.seconds()[1], -1), len(overrides))
+            if best is None or order < best[0]:
+                best = order, Proposal(overrides, found)
+        if best is not None:
+            return best[1]
+    return None
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is tried.
+
+    Attributes:
+        machine: Keys of the sections ``policy`` and ``trainer``.
+        training: Keys of every training.
+    """
+
+    machine: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+    def made(self, plan: Plan) -> Plan:
+        """Returns the run with it."""
+        config, *rounds = deepcopy([plan.config, *plan.rounds])
+        for each in (config, *rounds):
+            for key, value in self.machine.items():
+                section, name = key.split(".")
+                setattr(getattr(each, section), name, value)
+            for train in (*each.train, each.warm_start.train):
+                for key, value in self.training.items():
+                    _set(train, key, value)
+        return replace(plan, config=config, rounds=tuple(rounds), places=Places.of(config, plan.places.online))
+
+    def overrides(self, config: Config) -> tuple[str, ...]:
+        """Returns what of it is not so already, as on the command line."""
+        found = [(key, value, _get(config, key)) for key, value in self.machine.items()]
+        wheres: list[tuple[str, Any]] = [(f"train.{i}", train) for i, train in enumerate(config.train)]
+        if config.warm_start.enabled:
+            wheres.append(("warm_start.train", config.warm_start.train))
+        for round_, sections in config.from_round.items():
+            wheres += [(f"from_round.{round_}.train.{i}", train) for i, train in enumerate(sections.get("train") or ())]
+        for where, train in wheres:
+            found += [(f"{where}.{key}", value, _get(train, key)) for key, value in self.training.items()]
+        return tuple(f"{key}={_written(value)}" for key, value, before in found if value != before)
+
+
+def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int) -> Iterator[_Change]:
+    """Yields what may be set."""
+    if not hardware.device.gpu:
+        yield from (_Change({}, training) for training in _cuts(plan, 1, rank))
+        return
+    for share in Share:
+        for for_engines, workers in _splits(hardware.count, share):
+            for parallel in (1, 2, 4, 8):
+                if for_engines % parallel or parallel > hardware.device.per_node or heads % parallel:
+                    continue
+                beside = share is Share.together or (plan.places.online and share is Share.time)
+                for memory in _BESIDE if beside else _ALONE:
+                    machine = {
+                        "policy.device": Device.gpu,
+                        "policy.engines": for_engines // parallel,
+                        "policy.tensor_parallel_size": parallel,
+                        "policy.gpu_memory_utilization": memory,
+                        "policy.max_num_seqs": max(plan.config.policy.max_num_seqs, _SEQUENCES),
+                        "trainer.use_gpu": True,
+                        "trainer.share": share,
+                        "trainer.workers": workers,
+                    }
+                    yield from (_Change(machine, training) for training in _cuts(plan, workers, rank))
+
+
+def _splits(count: int, share: Share) -> Iterator[tuple[int, int]]:
+    """Yields GPUs of engines and workers."""
+    if share is not Share.split:
+        yield count, count
+    else:
+        yield from ((engines, count - engines) for engines in range(1, count))
+
+
+def _cuts(plan: Plan, workers: int, rank: int) -> Iterator[dict[str, Any]]:
+    """Yields how trainings may be cut: rows of a micro-batch that divide every batch, and whether activations are
+    computed again."""
+    trains = [train for each in (plan.config, *plan.rounds) for train in each.train]
+    if plan.config.warm_start.enabled:
+        trains.append(plan.config.warm_start.train)
+    ranks = {train.lora.rank for train in trains}
+    if rank and 0 not in ranks:
+        return
+    for micro in (1, 2, 4, 8, 16, 32):
+        if all(train.batch_size % (micro * workers) == 0 for train in trains):
+            for again in (False, True):
+                found: dict[str, Any] = {"micro_batch_size": micro, "gradient_checkpointing": again}
+                yield {**found, "lora.rank": rank} if rank else found
+
+
+def _get(place: Any, key: str) -> Any:
+    """Returns what a section, or the data of one, says of a key; None if it says nothing."""
+    for name in key.split("."):
+        place = place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
+    return place
+
+
+def _set(place: Any, key: str, value: Any) -> None:
+    *above, last = key.split(".")
+    for name in above:
+        place = getattr(place, name)
+    setattr(place, last, value)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

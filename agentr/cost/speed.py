@@ -1,0 +1,118 @@
+"""Seconds: of an optimiser step, of an engine's step, of reading a prompt.
+
+Each has the three terms of docs/cost.md: arithmetic, bytes, and what a call costs besides its work, by which small
+models are bound everywhere. The constants below are all that was set by measurements; docs/cost.md says by which.
+"""
+
+from __future__ import annotations
+
+from agentr.cost.hardware import Device
+from agentr.cost.memory import Training
+from agentr.cost.number import Number, given, most
+from agentr.cost.shape import Shape
+
+#: Share of a GPU's dense peak that matrix products reach.
+ARITHMETIC = 0.6
+#: Share of the memory's bandwidth that is reached.
+BANDWIDTH = 0.7
+#: How often what a layer keeps goes over the memory: written and read forwards, read backwards, where its gradient is
+#: written and read.
+PASSES = 5.0
+#: Calls of a layer, forwards and backwards.
+LAYER_CALLS = 75.0
+#: Calls of an optimiser step besides its micro-batches' layers: gradients, buckets, Adam, Python.
+STEP_CALLS = 3000.0
+#: Calls of a layer in an engine on a CPU; on a GPU they are one CUDA graph.
+ENGINE_LAYER_CALLS = 15.0
+#: What a step of an engine costs besides the model, and each sequence in it, as so many calls: scheduler, sampler,
+#: detokeniser, Python.
+ENGINE_CALLS = 300.0
+SEQUENCE_CALLS = 8.0
+#: A turn's way to the engine and back, the environment's step and the coordinator's, as so many calls.
+TURN_CALLS = 400.0
+
+
+def optimiser_step(shape: Shape, training: Training, device: Device) -> Number:
+    """Seconds of an optimiser step."""
+    rows = given("rows of a step", training.batch, "train.batch_size; of a pair both sides")
+    k = given("workers", training.workers, "trainer.workers")
+    tokens = (rows * given("tokens of a row", training.mean, "evidence") / k).named("tokens of a worker's step")
+    parts = (rows / k / training.rows).named("micro-batches")
+    again = 1 if training.checkpointing else 0
+    back = 1 if training.rank else 2
+    trained = given("share trained", training.trained, "evidence")
+    matrices = tokens * 2 * (1 + back + again) * (shape.body + shape.table * trained * (3 / (3 + again)))
+    half = given("half a row", training.mean / 2, "evidence")
+    scores = tokens * 4 * (1 + 2 + again) * half * (given("layers x queries", shape.layers * shape.queries, "config"))
+    work = (matrices + scores).named("arithmetic", "FLOP")
+    reached = _reached(device, training.bf16)
+    passes = given("passes over what is kept", PASSES, "a constant") + again * 2
+    moved = (tokens * given("layers", shape.layers, shape.source) * shape.saved(training.width) * passes).named(
+        "bytes moved", "B"
+    )
+    computing = (work / reached + moved / _bandwidth(device)).named("computing", "s")
+    calls = (parts * given("layers", shape.layers, shape.source) * LAYER_CALLS * (1 + again / 3)).named("calls")
+    called = (calls * device.call).named("calls' cost", "s")
+    forwards = most(computing, called) if device.gpu else computing + called
+    weights = shape.adapters(training.rank) if training.rank else shape.parameters
+    adam = (weights / k * 28 / _bandwidth(device)).named("Adam", "s")
+    fixed = (STEP_CALLS * device.call).named("a step's fixed cost", "s")
+    seconds = forwards + adam + fixed
+    if training.workers > 1:
+        sent = weights * training.width * (1 - 1 / training.workers)
+        seconds = seconds + ((parts + 1) * sent / device.link).named("reducing and gathering", "s")
+    return seconds.named("optimiser step", "s")
+
+
+def engine_step(
+    shape: Shape, sequences: float, context: float, device: Device, *, width: int = 2, tensor_parallel: int = 1
+) -> Number:
+    """Seconds in which an engine draws one token for each of its sequences.
+
+    Args:
+        sequences: Decoded together.
+        context: Mean tokens before the one that is drawn.
+        width: Bytes of a number.
+    """
+    count, split = given("sequences", sequences, "decoded together"), given("GPUs of an engine", tensor_parallel, "")
+    seen = given("context", context, "evidence")
+    read = (shape.used * width + count * seen * shape.kv_token(width)).named("bytes read", "B")
+    bytes_ = read / split / _bandwidth(device)
+    work = 2 * shape.used * count / split / _reached(device, width == 2)
+    calls = given("engine's calls", ENGINE_CALLS, "a constant") + count * SEQUENCE_CALLS
+    if not device.gpu:
+        calls = calls + given("layers", shape.layers, shape.source) * ENGINE_LAYER_CALLS
+    return (most(bytes_, work) + calls * device.call + _together(shape, device, tensor_parallel)).named(
+        "engine step", "s"
+    )
+
+
+def prefill(
+    shape: Shape, tokens: Number, context: float, device: Device, *, width: int = 2, tensor_parallel: int = 1
+) -> Number:
+    """Seconds in which an engine reads prompts.
+
+    Args:
+        tokens: Those that are not in its cache.
+        context: Mean tokens before one.
+    """
+    scores = 4 * given("layers x queries", shape.layers * shape.queries, shape.source) * context
+    work = (tokens * (2 * shape.body + scores)).named("arithmetic of prompts", "FLOP")
+    return (work / tensor_parallel / _reached(device, width == 2)).named("reading prompts", "s")
+
+
+def _together(shape: Shape, device: Device, tensor_parallel: int) -> Number | float:
+    if tensor_parallel == 1:
+        return 0
+    each = given("an all-reduce", 1.5e-5 if device.nvlink else 6e-5, "a constant: its latency", "s")
+    return (2 * given("layers", shape.layers, shape.source) * each).named("all-reduces", "s")
+
+
+def _reached(device: Device, bf16: bool) -> Number:
+    share = given("share of the peak", ARITHMETIC if device.gpu else 1.0, "a constant; a measured peak is reached")
+    return (device.arithmetic(bf16) * share).named("arithmetic that is reached", "FLOP/s")
+
+
+def _bandwidth(device: Device) -> Number:
+    share = given("share of the bandwidth", BANDWIDTH if device.gpu else 1.0, "a constant; a measured one is reached")
+    return (device.bandwidth * share).named("bandwidth that is reached", "B/s")
