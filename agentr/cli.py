@@ -55,8 +55,9 @@ def run(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Check the configuration, show it and what it costs at most, and do nothing."),
+        typer.Option("--dry-run", help="Check the configuration, say what it costs at most, and do nothing."),
     ] = False,
+    show: Annotated[bool, typer.Option("--show", help="With --dry-run: print the whole configuration.")] = False,
     check_cluster: Annotated[
         bool,
         typer.Option(
@@ -81,10 +82,12 @@ def run(
     loaded = reading.config
     check_context(loaded.model)
     if dry_run:
-        from agentr.cost.bounds import estimate
+        if origins or show:
+            echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
+        else:
+            from agentr.commands.plan import here, short
 
-        echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
-        echo(estimate(plan_of(loaded)).text())
+            echo(short(plan_of(loaded), here(loaded)))
         if check_cluster:
             from agentr.commands.check import check
             from agentr.observe.progress import Reporter
@@ -105,6 +108,61 @@ def run(
                 f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.plan.train(1)
             ).path
         )
+
+
+@app.command("plan")
+def plan_command(
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")] = None,
+    overrides: Overrides = None,
+    on: Annotated[str, typer.Option("--on", help="Hardware, such as 4xH100; this is the machine here.")] = "this",
+    devices: Annotated[Path | None, typer.Option("--devices", help="File of further devices.")] = None,
+    price: Annotated[float, typer.Option("--price", help="Of one device for an hour.")] = 0.0,
+    within: Annotated[str, typer.Option("--within", help="How long it may take, such as 6h.")] = "",
+    pilot_tasks: Annotated[
+        int, typer.Option("--pilot", help="First play a round of so many tasks here, to learn what trees take.")
+    ] = 0,
+    explain: Annotated[
+        str, typer.Option("--explain", help="Show the formula of this stage or memory, with all its inputs.")
+    ] = "",
+    measure_this: Annotated[bool, typer.Option("--measure", help="Measure this machine anew (ten seconds).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    trust: run_cli.Trust = False,
+) -> None:
+    """Say what a run takes before it starts: hours, memory, money, and what to set so that it fits and is fastest."""
+    from agentr.commands import plan as planning
+    from agentr.config.named import looking
+    from agentr.cost.hardware import THIS, hardware, measured_file
+    from agentr.methods import plan_of, read
+
+    if measure_this:
+        planning.measure()
+        echo(measured_file().read_text(encoding="utf-8").rstrip())
+    if config is None:
+        if not measure_this:
+            raise ConfigError("a configuration is wanted", hint="Such as: agentr plan configs/demo.yaml --on 4xH100")
+        return
+    with looking(not trust), trusting(trust):
+        reading = read(config, overrides or [])
+    plan = plan_of(reading.config)
+    planning.require_idle(plan)
+    limit = planning.read_within(within) if within else 0.0
+    machine = (
+        planning.measured(lambda text: echo(text, err=True))
+        if on == THIS
+        else hardware(on, planning.devices_file(devices))
+    )
+    if pilot_tasks:
+        from agentr.commands.run import run as run_experiment
+        from agentr.observe.progress import Reporter
+
+        run_experiment(planning.pilot(plan, pilot_tasks), Reporter())
+    found = planning.plan_run(plan, machine, price=price, within=limit)
+    if as_json:
+        echo(json.dumps(planning.as_data(found), indent=2))
+    elif explain:
+        echo(planning.explained(found.forecast, explain))
+    else:
+        Console().print(planning.renderable(found))
 
 
 @app.command()
@@ -363,7 +421,7 @@ LOOK = ("status", "ui", "report", "logs", "export", "doctor", "pack", "unpack", 
 
 #: The commands as the help shows them, in this order.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Run experiments": ("init", "run", "resume", "compare", "search", "submit", "stop"),
+    "Run experiments": ("init", "plan", "run", "resume", "compare", "search", "submit", "stop"),
     "Look at runs": ("status", "ui", "report", "logs"),
     "Data in and out": ("import", "export"),
     "Take care of runs": ("doctor", "pack", "unpack", "prune"),

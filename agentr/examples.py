@@ -9,10 +9,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "agentr run configs/demo.yaml",
         "agentr run configs/demo.yaml run.seed=1 run.dir=runs/demo-1",
         "agentr run configs/agent_r_llama3_8b.yaml --dry-run",
+        "agentr run configs/agent_r_llama3_8b.yaml --dry-run --show",
         "agentr run configs/demo.yaml --dry-run --origins",
         "agentr run configs/demo.yaml --dry-run --check-cluster cluster=cpu_cluster",
         "agentr run configs/demo.yaml --only rounds/01/collect",
         "agentr run configs/demo.yaml --dataset data run.dir=runs/mine",
+    ),
+    "plan": (
+        "agentr plan configs/demo.yaml",
+        "agentr plan configs/agent_r_llama3_8b.yaml --on 4xH100 --price 2.50 --within 6h",
+        "agentr plan configs/agent_r_llama3_8b.yaml --on 8xA100-80 --explain 'round 1: train'",
+        "agentr plan configs/demo.yaml --pilot 20",
+        "agentr plan --measure",
     ),
     "resume": ("agentr resume runs/demo", "agentr resume runs/demo collect.in_flight=16"),
     "compare": (

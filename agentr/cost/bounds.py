@@ -110,7 +110,9 @@ def estimate(plan: Plan) -> RunEstimate:
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
     held_out = count_tasks(config.env, config.eval.tasks)
     choosing = (
-        count_tasks(config.env, replace(config.eval.tasks, split=config.eval.select)) if config.eval.select else Bound(0)
+        count_tasks(config.env, replace(config.eval.tasks, split=config.eval.select))
+        if config.eval.select
+        else Bound(0)
     )
     chosen = _times(choosing, config.eval.episodes * (1 + rounds))
     episodes = _sum([_times(held_out, config.eval.episodes * policies), chosen, *(round_.validated for round_ in each)])

@@ -153,7 +153,11 @@ def forecast(plan: Plan, hardware: Hardware, known: Sequence[Evidence] | None = 
     found = _Forecaster(plan, hardware, shape, known)
     stages = list(found.stages())
     return Forecast(
-        hardware=hardware, shape=shape, stages=stages, needs=list(found.needs()), sources=list(dict.fromkeys(found.used))
+        hardware=hardware,
+        shape=shape,
+        stages=stages,
+        needs=list(found.needs()),
+        sources=list(dict.fromkeys(found.used)),
     )
 
 
@@ -350,10 +354,12 @@ class _Forecaster:
             self.shape, read, context, self.device, width=self.width, tensor_parallel=policy.tensor_parallel_size
         )
         engine = ((drawn / together * step + reading) / engines).named("engines' work", "s")
-        turns = count * (given("calls of a tree", each.calls, source) + given("actions of a tree", each.actions, source))
-        handled = (
-            turns * speed.TURN_CALLS * self.device.call / self.config.collect.coordinators
-        ).named("coordinators' and servers' work", "s")
+        turns = count * (
+            given("calls of a tree", each.calls, source) + given("actions of a tree", each.actions, source)
+        )
+        handled = (turns * speed.TURN_CALLS * self.device.call / self.config.collect.coordinators).named(
+            "coordinators' and servers' work", "s"
+        )
         depth = given("calls in a row", each.calls / max(1, branches), source)
         tokens = each.drawn / max(each.completions, 1)
         serial = (depth * chains * (tokens * step + speed.TURN_CALLS * self.device.call)).named("turns in a row", "s")

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from agentr.config.text import to_yaml
+from agentr.config.text import dump_yaml
 from agentr.cost.hardware import GIB, THIS, Device, measured_file
-from agentr.store.files import write_text
+from agentr.store.files import make_folder, write_bytes
 
 #: Seconds of each measurement.
-_LONG = 1.0
+_LONG = 0.5
 
 
 def measure() -> Device:
@@ -53,8 +53,8 @@ def measure() -> Device:
 def keep(device: Device) -> Path:
     """Writes what was measured to where ``--on this`` finds it, and returns the file."""
     path = measured_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, to_yaml({THIS: asdict(device)}))
+    make_folder(path.parent)
+    write_bytes(path, dump_yaml({THIS: asdict(device)}).encode())
     return path
 
 
@@ -86,3 +86,7 @@ def _seconds(work: Callable[[], object]) -> float:
         work()
         best = min(best, time.perf_counter() - began)
     return best
+
+
+if __name__ == "__main__":
+    keep(measure())

@@ -11,7 +11,7 @@ from agentr.cost.memory import Training
 from agentr.cost.number import Number, given, most
 from agentr.cost.shape import Shape
 
-#: Share of a GPU's dense peak that matrix products reach.
+#: Share of the peak that matrix products of a model reach.
 ARITHMETIC = 0.6
 #: Share of the memory's bandwidth that is reached.
 BANDWIDTH = 0.7
@@ -109,7 +109,7 @@ def _together(shape: Shape, device: Device, tensor_parallel: int) -> Number | fl
 
 
 def _reached(device: Device, bf16: bool) -> Number:
-    share = given("share of the peak", ARITHMETIC if device.gpu else 1.0, "a constant; a measured peak is reached")
+    share = given("share of the peak", ARITHMETIC, "a constant")
     return (device.arithmetic(bf16) * share).named("arithmetic that is reached", "FLOP/s")
 
 
