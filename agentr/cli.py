@@ -85,9 +85,10 @@ def run(
         if origins or show:
             echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
         else:
-            from agentr.commands.plan import here, short
+            from agentr.commands.plan import short
+            from agentr.cost.forecast import hardware_of
 
-            echo(short(plan_of(loaded), here(loaded)))
+            echo(short(plan_of(loaded), hardware_of(loaded)))
         if check_cluster:
             from agentr.commands.check import check
             from agentr.observe.progress import Reporter
@@ -198,8 +199,9 @@ def status(
     from rich.table import Table
 
     from agentr.observe.comparison import PLAN, progress, read_plan
+    from agentr.observe.prediction import left
     from agentr.observe.progress import Reporter, read_now
-    from agentr.observe.status import describe_now, describe_outcome, describe_plan, describe_stage
+    from agentr.observe.status import describe_left, describe_now, describe_outcome, describe_plan, describe_stage
     from agentr.observe.troubles import describe, troubles
     from agentr.store.layout import title_of
     from agentr.ui.library import is_run
@@ -223,7 +225,7 @@ def status(
     opened = agentr.open(run_dir)
     name, records, owner, planned = opened.name, opened.records(), opened.owner, opened.planned()
     now = read_now(opened.layout.now) if owner else None
-    wrong = troubles(opened.events())
+    wrong, to_come = troubles(opened.events()), left(opened)
     if as_json:
         stages = [record.stored() for record in records.values()]
         found = {
@@ -233,6 +235,7 @@ def status(
             "troubles": wrong,
             "stages": stages,
             "planned": planned,
+            "left": to_come,
         }
         echo(json.dumps(found, indent=2, default=str))
         return
@@ -245,8 +248,9 @@ def status(
         shown.add_row(title_of(record.name), record.state, f"{record.seconds:.0f}", describe_stage(record, records))
     console = Reporter().console
     console.print(shown)
-    for line in [describe_now(now)] if now is not None else outcome:
-        console.print(line, markup=False)
+    for line in (*([describe_now(now)] if now is not None else outcome), describe_left(to_come)):
+        if line:
+            console.print(line, markup=False)
     for line in (line for trouble in wrong for line in describe(trouble)):
         console.print(line, style="yellow", markup=False)
 

@@ -15,11 +15,11 @@ from rich.text import Text
 
 from agentr.commands.run import run_dir
 from agentr.config.policy import Device as Runs
-from agentr.config.schema import Config
 from agentr.cost.bounds import estimate
-from agentr.cost.evidence import Evidence, evidence
-from agentr.cost.forecast import Forecast, Need, forecast
+from agentr.cost.evidence import OTHER_MODEL, Evidence, evidence
+from agentr.cost.forecast import Forecast, forecast
 from agentr.cost.hardware import THIS, Hardware, hardware, measured_file
+from agentr.cost.needs import Need
 from agentr.cost.number import Number, shown
 from agentr.cost.propose import Proposal, propose
 from agentr.errors import ConfigError, RunError
@@ -94,13 +94,6 @@ def require_idle(plan: Plan) -> None:
         )
 
 
-def here(config: Config) -> Hardware | None:
-    """Returns this machine, if it was measured and is what a configuration is for."""
-    if config.trainer.use_gpu or config.policy.device is Runs.gpu or not measured_file().is_file():
-        return None
-    return hardware(THIS)
-
-
 def measured(say: Any) -> Hardware:
     """Returns this machine, which is measured at the first time, in a process of its own.
 
@@ -127,21 +120,20 @@ def measure() -> None:
 
 
 def renderable(found: Planned) -> Group:
-    """Returns the answer as tables and sentences."""
-    plan, on, best = found.plan, found.hardware, found.proposal
-    parts: list[Any] = [Text(_title(found)), ""]
-    parts += [_stages(found.forecast, found.price), _memory(found.forecast), ""]
-    parts += [Text(line) for line in _verdict(found)]
+    """Returns the answer as tables and sentences: of the configuration, or, if that does not fit, of what does."""
+    best = found.proposal
+    told = found.forecast if found.fits or best is None else best.forecast
+    parts: list[Any] = [Text(_title(found)), "", *(Text(line) for line in _verdict(found))]
     if best is not None and best.overrides:
-        parts += ["", Text(_better(found, best)), Text("  " + " ".join(best.overrides), no_wrap=False)]
+        parts += ["", Text(_better(found, best)), Text("  " + " ".join(best.overrides))]
     elif best is not None:
-        parts.append(Text("Nothing that was tried is faster: the configuration is left as it is."))
+        parts.append(Text("Nothing that was tried is faster."))
     elif not found.fits:
-        parts += ["", Text(f"Nothing that was tried fits on {on.name}: a smaller model, or more or larger devices.")]
-        parts += [Text(line) for line in _not_built()]
-    parts += ["", *(Text(f"{line}", style="dim") for line in found.forecast.sources)]
-    if any(method.online for method in _methods(plan)) or any(stage.factor >= 3 for stage in found.forecast.stages):
-        parts.append(Text("What a stage draws depends on the data: the range says how far it may be off.", style="dim"))
+        parts += [Text(line) for line in _nothing(found)]
+    parts += ["", *([] if told is found.forecast else [Text("With these:")]), _stages(told, found.price), ""]
+    parts += [_memory(told), "", *(Text(line, style="dim") for line in told.sources)]
+    if any(stage.factor >= OTHER_MODEL for stage in told.stages):
+        parts.append(Text("What trees draw depends on the data: the range says how far it may be off.", style="dim"))
     return Group(*parts)
 
 
@@ -300,7 +292,8 @@ def _needs(need: Need) -> str:
     return f"{fits}: {need.role} needs {need.need.shown()} of {need.room.shown()} at its worst ({need.phase})"
 
 
-def _not_built() -> Iterator[str]:
+def _nothing(found: Planned) -> Iterator[str]:
+    yield f"Nothing that was tried fits on {found.hardware.name}: take a smaller model, or more or larger devices."
     yield (
         "Not built here, and what each would spare: offloading (masters and moments, 12 bytes a trained weight), 8-bit "
         "optimisers (6 bytes a trained weight), quantised bases under adapters (three quarters of the weights)."

@@ -14,11 +14,15 @@ from agentr.config.identity import Identity
 from agentr.config.model import ModelConfig
 from agentr.config.schema import RunConfig
 from agentr.config.turns import TurnsConfig
+from agentr.cost.forecast import forecast, hardware_of
+from agentr.cost.needs import require_room
 from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import LogFile, messages, recording
 from agentr.methods import methods_of
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
+from agentr.observe.prediction import note as note_prediction
+from agentr.observe.prediction import predicted
 from agentr.observe.progress import Reporter
 from agentr.observe.summary import RunSummary
 from agentr.observe.troubles import MIRROR, note
@@ -210,8 +214,28 @@ def run(
     with opened(plan, reporter, allow_change=allow_change, services=services) as experiment:
         if joined(plan.places.cluster):
             experiment.services.cluster.connect()  # before the first stage; a Ray of one's own starts when it is needed
+        _predict(plan, experiment)
         run_rounds(experiment, methods_of(plan), only)
         return report(Run(experiment.root), reporter)
+
+
+def _predict(plan: Plan, experiment: Experiment) -> None:
+    """Notes what each stage will take, once, where the hardware is known, and refuses what cannot fit there.
+
+    Raises:
+        ConfigError: A model's weights and what training needs of them are more than a device has.
+    """
+    on = hardware_of(plan.config)
+    if on is None or predicted(Run(experiment.root)):
+        return
+    try:
+        found = forecast(plan, on)
+    except ModelError:  # whose size nobody knows before it is there
+        return
+    require_room(found.needs, on.device.title)
+    note_prediction(
+        experiment.store.event, on.device.title, {s.name: (s.low, s.seconds.value, s.high) for s in found.stages}
+    )
 
 
 def report(run: Run, reporter: Reporter, out: Path | None = None) -> RunSummary:

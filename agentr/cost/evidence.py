@@ -90,12 +90,6 @@ class Evidence:
     stages: dict[str, Amounts] = field(default_factory=dict)
     rows: dict[bool, Rows] = field(default_factory=dict)
 
-    def of_trees(self, stage: str) -> Amounts | None:
-        return self.stages.get(stage)
-
-    def of_rows(self, warm: bool) -> Rows | None:
-        return self.rows.get(warm)
-
 
 def evidence(config: Config) -> list[Evidence]:
     """Returns what there is about a configuration, the best first: its own run, then runs beside it of the same method

@@ -1,5 +1,5 @@
-"""Devices by name. Those that come with agentr are in ``hardware.yaml``, each with its source; a user's are in a file of
-the same form, and this machine is measured (``agentr plan --measure``)."""
+"""Devices by name. Those that come with agentr are in ``hardware.yaml``, each with its source; a user's are in a file
+of the same form, and this machine is measured (``agentr plan --measure``)."""
 
 from __future__ import annotations
 
@@ -63,6 +63,11 @@ class Device:
     @property
     def gpu(self) -> bool:
         return not self.cores
+
+    @property
+    def bf16(self) -> bool:
+        """Whether a training computes in bfloat16 there, unless the configuration says otherwise."""
+        return self.gpu or self.bfloat16_tflops > self.float32_tflops / 10
 
     @property
     def memory(self) -> Number:

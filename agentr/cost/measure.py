@@ -58,7 +58,7 @@ def keep(device: Device) -> Path:
     return path
 
 
-def _products(dtype) -> float:  # noqa: ANN001 - torch is imported late
+def _products(dtype) -> float:
     """FLOP/s of products of the size of a small model's layers."""
     import torch
 

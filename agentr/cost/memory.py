@@ -1,7 +1,7 @@
 """Bytes on a device, by role and phase: what a role needs is what its worst phase needs.
 
-The trainer is DeepSpeed's ZeRO-2 (arXiv 1910.02054, section 5): every worker has all weights; masters in float32, Adam's
-two moments and gradients are split over the workers.
+The trainer is DeepSpeed's ZeRO-2 (arXiv 1910.02054, section 5): every worker has all weights; masters in float32,
+Adam's two moments and gradients are split over the workers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agentr.cost.hardware import GIB, Device
-from agentr.cost.number import Number, given, least, most
+from agentr.cost.number import Number, given, least
 from agentr.cost.shape import Shape
 
 #: Parts of memory by what they are called.
@@ -103,8 +103,8 @@ def trainer_memory(shape: Shape, training: Training, device: Device) -> dict[str
 
 
 def activations(shape: Shape, training: Training) -> Number:
-    """What the layers keep of a micro-batch for the backward pass (arXiv 2205.05198, section 4, counted for these layers
-    and this attention, which keeps no scores)."""
+    """What the layers keep of a micro-batch for the backward pass (arXiv 2205.05198, section 4, counted for these
+    layers and this attention, which keeps no scores)."""
     tokens = given("tokens of a micro-batch", training.rows * training.longest, "rows x longest row")
     layers, kept = given("layers", shape.layers, shape.source), shape.saved(training.width)
     if training.checkpointing:
@@ -154,10 +154,6 @@ def worst(phases: Mapping[str, Parts]) -> tuple[str, Number]:
     needs = {phase: total(parts).named(phase, "B") for phase, parts in phases.items()}
     name = max(needs, key=lambda phase: needs[phase].value)
     return name, needs[name]
-
-
-def most_of(*numbers: Number) -> Number:
-    return most(*numbers)
 
 
 def _workers(training: Training) -> Number:

@@ -13,12 +13,12 @@ from agentr.config.policy import Device
 from agentr.config.schema import Config
 from agentr.config.training import Share
 from agentr.cost.evidence import Evidence
-from agentr.cost.forecast import Forecast, forecast, needs, shape_of
+from agentr.cost.forecast import Forecast, forecast
 from agentr.cost.hardware import Hardware
+from agentr.cost.models import shape_of
+from agentr.cost.needs import RANK, needs
 from agentr.rounds.plan import Plan
 
-#: Rank of adapters where all weights do not fit.
-_RANK = 16
 #: Shares of a GPU's memory for an engine beside a trainer, and alone.
 _BESIDE, _ALONE = (0.3, 0.4, 0.5, 0.6), (0.9,)
 #: Sequences that an engine on a GPU decodes together, at least.
@@ -46,7 +46,7 @@ def propose(plan: Plan, hardware: Hardware, known: Sequence[Evidence]) -> Propos
         known: Evidence about the run.
     """
     heads = shape_of(plan.config.model).heads
-    for rank in (0, _RANK):
+    for rank in (0, RANK):
         best: tuple[tuple[float, int], Proposal] | None = None
         for change in _changes(plan, heads, hardware, rank):
             tried = change.made(plan)

@@ -11,8 +11,9 @@ from agentr.cost.memory import Training
 from agentr.cost.number import Number, given, most
 from agentr.cost.shape import Shape
 
-#: Share of the peak that matrix products of a model reach.
-ARITHMETIC = 0.6
+#: Share of the peak that a model's matrix products reach: of a GPU's dense peak, and of what this machine's cores reach
+#: with one large product.
+ARITHMETIC, ARITHMETIC_CPU = 0.6, 0.42
 #: Share of the memory's bandwidth that is reached.
 BANDWIDTH = 0.7
 #: How often what a layer keeps goes over the memory: written and read forwards, read backwards, where its gradient is
@@ -24,12 +25,12 @@ LAYER_CALLS = 75.0
 STEP_CALLS = 3000.0
 #: Calls of a layer in an engine on a CPU; on a GPU they are one CUDA graph.
 ENGINE_LAYER_CALLS = 15.0
-#: What a step of an engine costs besides the model, and each sequence in it, as so many calls: scheduler, sampler,
-#: detokeniser, Python.
+#: What a step of an engine costs besides the model, as so many calls: scheduler, detokeniser, Python.
 ENGINE_CALLS = 300.0
-SEQUENCE_CALLS = 8.0
+#: What each sequence of it costs: on a CPU its attention and its sampler run one by one.
+SEQUENCE_CALLS, SEQUENCE_CALLS_CPU = 8.0, 70.0
 #: A turn's way to the engine and back, the environment's step and the coordinator's, as so many calls.
-TURN_CALLS = 400.0
+TURN_CALLS = 150.0
 
 
 def optimiser_step(shape: Shape, training: Training, device: Device) -> Number:
@@ -79,7 +80,8 @@ def engine_step(
     read = (shape.used * width + count * seen * shape.kv_token(width)).named("bytes read", "B")
     bytes_ = read / split / _bandwidth(device)
     work = 2 * shape.used * count / split / _reached(device, width == 2)
-    calls = given("engine's calls", ENGINE_CALLS, "a constant") + count * SEQUENCE_CALLS
+    each = given("calls of a sequence", SEQUENCE_CALLS if device.gpu else SEQUENCE_CALLS_CPU, "a constant")
+    calls = given("engine's calls", ENGINE_CALLS, "a constant") + count * each
     if not device.gpu:
         calls = calls + given("layers", shape.layers, shape.source) * ENGINE_LAYER_CALLS
     return (most(bytes_, work) + calls * device.call + _together(shape, device, tensor_parallel)).named(
@@ -109,7 +111,7 @@ def _together(shape: Shape, device: Device, tensor_parallel: int) -> Number | fl
 
 
 def _reached(device: Device, bf16: bool) -> Number:
-    share = given("share of the peak", ARITHMETIC, "a constant")
+    share = given("share of the peak", ARITHMETIC if device.gpu else ARITHMETIC_CPU, "a constant")
     return (device.arithmetic(bf16) * share).named("arithmetic that is reached", "FLOP/s")
 
 

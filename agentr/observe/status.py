@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
+from agentr.observe.prediction import Span
 from agentr.observe.progress import Now
 from agentr.observe.summary import summarise
 from agentr.read.run import Run
@@ -24,6 +25,14 @@ def describe_plan(records: Mapping[str, StageRecord], planned: Sequence[str]) ->
     wanted = [*planned, *(name for name in records if name not in planned)] if planned else []
     sealed = sum(record.sealed for record in records.values())
     return f"{sealed} of {len(wanted)} stages are sealed" if wanted else f"{counted(sealed, 'stage')} sealed"
+
+
+def describe_left(left: Span | None) -> str:
+    """Returns a line about how long the rest of a run takes; empty if that is not known."""
+    if left is None:
+        return ""
+    low, mid, high = map(span, left)
+    return f"about {mid} left ({low} to {high}), by what was predicted and what the sealed stages took"
 
 
 def describe_outcome(run: Run) -> list[str]:

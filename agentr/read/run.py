@@ -82,6 +82,8 @@ class _Event:
     cause: str = ""
     command: str = ""
     stages: list[str] = field(default_factory=list)
+    on: str = ""
+    expected: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     causes: list[_Cause] = field(default_factory=list)
 
 

@@ -94,6 +94,7 @@ StageLine = TypedDict(
         "started": float | None,  # seconds since the run's first event; None if unknown
         "ended": float | None,
         "seconds": float,  # of work
+        "predicted": list[float],  # before the run began, in seconds: the least, the expected, the most; or nothing
         # seconds by what it waited for, summed over everything that waited at the same time
         "waited": dict[str, float],
         "about": str,  # what it came to, in one line

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agentr.cost.bounds import estimate
 from agentr.config.policy import Who
+from agentr.cost.bounds import estimate
 from agentr.methods import load, plan_of
 from tests.commands.test_first_tree import ALONE, COMPARED
 

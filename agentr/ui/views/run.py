@@ -10,6 +10,7 @@ import yaml
 
 from agentr.errors import DataError
 from agentr.observe.heldout import first_and_last
+from agentr.observe.prediction import predicted
 from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.progress import read_now
 from agentr.observe.status import describe_now, describe_stage
@@ -156,6 +157,7 @@ def _arm(
     )
     evaluation = found.evaluation if found else None
     trained = stages.get(TRAIN)
+    expected = read_or({}, lambda: predicted(arm.run), problems, "what was predicted")
     return {
         "title": arm.title,
         "folder": arm.arm.folder,
@@ -171,7 +173,11 @@ def _arm(
         "cached": found.cached_share if found else 0.0,
         "seconds": sum(stage.seconds for stage in stages.values()),
         "stages": [
-            _stage(arm.run, step, stage, times.get(stage.name), start, problems) for step, stage in stages.items()
+            {
+                **_stage(arm.run, step, stage, times.get(stage.name), start, problems),
+                "predicted": list(expected.get(stage.name, ())),
+            }
+            for step, stage in stages.items()
         ],
         "curve": [{key: value for key, value in line.items() if isinstance(value, int | float)} for line in found.curve]
         if found

@@ -13,6 +13,7 @@ export function Timeline({ arms, run }: { arms: ArmView[]; run: string }) {
   lines.sort((a, b) => (a.stage.started ?? Infinity) - (b.stage.started ?? Infinity));
   const end = Math.max(1, ...lines.map(({ stage }) => stage.ended ?? (stage.started ?? 0) + stage.seconds));
   const work = lines.reduce((sum, { stage }) => sum + stage.seconds, 0);
+  const told = lines.some(({ stage }) => stage.predicted.length);
   if (!lines.length) return null;
   return (
     <section aria-labelledby="time">
@@ -20,15 +21,16 @@ export function Timeline({ arms, run }: { arms: ArmView[]; run: string }) {
       <p class="about">{seconds(work)} of work in {seconds(end)} from the first start to the last end. Waits are summed over everything that waited at the same time.</p>
       <Scroll label="Stages by time">
         <table class="timeline">
-          <thead><tr><th scope="col">Stage</th><th scope="col" class="when">From start to end</th><th scope="col" class="num">Work</th><th scope="col" class="num">Share</th><th scope="col">Waited for</th><th scope="col">What it came to</th></tr></thead>
-          <tbody>{lines.map(({ arm, stage }) => <Line arm={arm} stage={stage} end={end} work={work} run={run} />)}</tbody>
+          <thead><tr><th scope="col">Stage</th><th scope="col" class="when">From start to end</th><th scope="col" class="num">Work</th>{told && <th scope="col" class="num">Predicted</th>}<th scope="col" class="num">Share</th><th scope="col">Waited for</th><th scope="col">What it came to</th></tr></thead>
+          <tbody>{lines.map(({ arm, stage }) => <Line arm={arm} stage={stage} end={end} work={work} told={told} run={run} />)}</tbody>
         </table>
       </Scroll>
     </section>
   );
 }
 
-function Line({ arm, stage, end, work, run }: { arm: ArmView; stage: StageLine; end: number; work: number; run: string }) {
+function Line({ arm, stage, end, work, told, run }: { arm: ArmView; stage: StageLine; end: number; work: number; told: boolean; run: string }) {
+  const [low, expected, high] = stage.predicted;
   const page = LEADS_TO[stage.kind];
   const ended = stage.ended ?? (stage.started ?? 0) + stage.seconds;
   const title = plain(`${arm.title}: ${stage.step}`);
@@ -43,6 +45,7 @@ function Line({ arm, stage, end, work, run }: { arm: ArmView; stage: StageLine; 
         )}
       </td>
       <td class="num">{seconds(stage.seconds)}</td>
+      {told && <td class="num">{expected === undefined ? "–" : <span title={`${seconds(low)} to ${seconds(high)}`}>{seconds(expected)}</span>}</td>}
       <td class="num">{percent(work ? stage.seconds / work : 0, 0)}</td>
       <td><Waits waited={stage.waited} /></td>
       <td class="wide"><Said text={stage.about} /></td>

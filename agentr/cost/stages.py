@@ -1,0 +1,272 @@
+"""The stages of a run, what there is to do in each, and how long that takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agentr.config.policy import PolicyBackend
+from agentr.config.schema import Config
+from agentr.config.training import TrainConfig
+from agentr.cost import speed
+from agentr.cost.bounds import Bound, count_tasks
+from agentr.cost.evidence import GUESS, Amounts, Evidence, Rows, guess, guessed_rows
+from agentr.cost.hardware import Hardware
+from agentr.cost.models import training_of, width_of
+from agentr.cost.number import Number, given, most
+from agentr.cost.shape import Shape
+from agentr.methods import methods_of
+from agentr.rounds.method import Method, optimiser_steps
+from agentr.rounds.plan import Plan
+from agentr.store.layout import (
+    CONTROL,
+    DEMONSTRATIONS,
+    EVAL,
+    RECOVERY,
+    ROLLOUTS,
+    SELECTION,
+    TRAIN,
+    Arm,
+    arm_of,
+    title_of,
+)
+from agentr.types import Loss
+from env_servers import registry
+
+#: Starting parts, as so many calls: it is Python that imports. On a GPU an engine compiles and captures graphs, too.
+RAY_CALLS, ENGINE_START_CALLS, TRAINER_START_CALLS = 8e5, 2.5e6, 1.8e6
+GRAPHS_S = 40.0
+#: How far seconds may be off beside the counts, as a factor up and down (docs/cost.md#checked).
+SECONDS_FACTOR = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageForecast:
+    """What a stage takes.
+
+    Attributes:
+        name: The stage, such as ``rounds/01/collect``.
+        amount: How much there is to do, in words.
+        seconds: Expected.
+        factor: How far that may be off, up and down.
+        devices: Devices that are held meanwhile.
+        source: Where its counts are from.
+    """
+
+    name: str
+    amount: str
+    seconds: Number
+    factor: float
+    devices: int
+    source: str
+
+    @property
+    def low(self) -> float:
+        return self.seconds.value / self.factor
+
+    @property
+    def high(self) -> float:
+        return self.seconds.value * self.factor
+
+
+class Stages:
+    """Puts a run's stages together.
+
+    Attributes:
+        used: Where the counts are from, in words.
+    """
+
+    def __init__(self, plan: Plan, hardware: Hardware, shape: Shape, known: Sequence[Evidence]) -> None:
+        self.plan, self.config, self.shape, self.known = plan, plan.config, shape, known
+        self.device = hardware.device
+        self.methods = methods_of(plan)
+        self.used: dict[str, list[str]] = {}
+        about = None if self.config.env.url else registry.about(self.config.env.name)
+        self.limit = about.step_limit if about is not None else 0
+        self.width = width_of(self.config.model)
+        policy = self.config.policy
+        self.workers, self.engine_count = self.config.trainer.workers, policy.engines
+        self.engines = policy.engines * policy.tensor_parallel_size if self.device.gpu else 1
+
+    # evidence ---------------------------------------------------------------------------------------------------------
+
+    def _amounts(self, stage: str, config: Config, bound: int, turns: int) -> tuple[Amounts, float, str]:
+        """Returns what a tree of a stage takes, how far that may be off, and where it is from.
+
+        Args:
+            bound: Most completions of a tree.
+            turns: Most actions in a row.
+        """
+        for one in self.known:
+            if (found := one.stages.get(stage)) is not None:
+                return found, one.factor, self._from(stage, one.source)
+        return guess(config, bound, turns), GUESS, self._from(stage, "a guess")
+
+    def _rows(self, warm: bool, config: Config) -> tuple[Rows, float, str]:
+        for one in self.known:
+            if (found := one.rows.get(warm)) is not None:
+                return found, one.factor, self._from("rows", one.source)
+        return guessed_rows(config), GUESS, self._from("rows", "a guess")
+
+    def _from(self, what: str, source: str) -> str:
+        names = self.used.setdefault(source, [])
+        if what not in names:
+            names.append(what)
+        return source
+
+    # stages -----------------------------------------------------------------------------------------------------------
+
+    def stages(self) -> Iterator[StageForecast]:
+        yield self._stage("start", "Ray, servers, an engine", self._start(), 1.0, "constants")
+        config, rounds = self.config, self.config.run.rounds
+        warm = arm_of(0)
+        if config.warm_start.enabled:
+            tasks = sum(_known(count_tasks(config.env, each)) for each in config.warm_start.tasks)
+            turns = (0.5 * tasks * (self.limit or 10)) * speed.TURN_CALLS * self.device.call
+            yield self._stage(warm.stage(DEMONSTRATIONS), f"{tasks} tasks", turns, 2.0, "a guess")
+            yield self._training(warm, config.warm_start.train, tasks, Loss.IMITATE, warm=True)
+        yield from self._measured(warm)
+        steps = 0
+        for number in range(1, rounds + 1):
+            here, method = self.plan.at(number), self.methods[number]
+            yield from self._round(number, here, method)
+            steps += method.optimiser_steps(self.plan.train(number), None) or 0
+        if config.run.control and rounds and steps:
+            train = replace(config.warm_start.train, steps=steps)
+            yield self._training(CONTROL, train, 0, Loss.IMITATE, warm=True)
+            yield from self._measured(CONTROL)
+
+    def _round(self, number: int, here: Config, method: Method) -> Iterator[StageForecast]:
+        arm = arm_of(number)
+        tasks = _known(count_tasks(here.env, here.collect.tasks))
+        grown = tasks if method.online else (method.trees(tasks) or tasks)
+        for name, work in method.exploration(number).items():
+            bound = work.max_completions(self.limit or 30)
+            trees = grown
+            if name == ROLLOUTS:
+                trees = (method.trees(tasks) or tasks) - (tasks if len(method.exploration(number)) > 1 else 0)
+            amounts, factor, source = self._amounts(name, here, bound, self.limit or 30)
+            at_once = min(here.collect.in_flight, getattr(method.config, "tasks", trees) if name == ROLLOUTS else trees)
+            chains = (trees / at_once) if at_once else 0
+            seconds = self._played(amounts, trees, at_once, chains, work.at_once)
+            yield self._stage(arm.stage(name), f"{trees:,} trees", seconds, factor, source)
+        train = self.plan.train(number)
+        if method.online:
+            yield self._online(arm, number, method, train)
+        else:
+            yield self._training(arm, train, grown, method.loss, warm=False)
+        yield from self._measured(arm)
+
+    def _measured(self, arm: Arm) -> Iterator[StageForecast]:
+        config = self.config.eval
+        turns = config.max_steps or self.limit or 30
+        for name, selection in ((EVAL, config.tasks), (SELECTION, replace(config.tasks, split=config.select))):
+            if name == SELECTION and (not config.select or arm == CONTROL):
+                continue
+            tasks = _known(count_tasks(self.config.env, selection)) * config.episodes
+            amounts, factor, source = self._amounts(EVAL, self.config, turns, turns)
+            seconds = self._played(amounts, tasks, min(config.in_flight, tasks), tasks / config.in_flight, 1)
+            yield self._stage(arm.stage(name), f"{tasks:,} episodes", seconds, factor, source)
+        if config.recovery:
+            amounts, factor, source = self._amounts(RECOVERY, self.config, turns, turns)
+            tasks = _known(count_tasks(self.config.env, config.tasks))
+            seconds = self._played(amounts, tasks, min(config.in_flight, tasks), tasks / config.in_flight, 1)
+            yield self._stage(arm.stage(RECOVERY), f"up to {tasks:,} episodes", seconds, max(factor, 2.0), source)
+
+    def _training(self, arm: Arm, train: TrainConfig, trees: int, loss: Loss, *, warm: bool) -> StageForecast:
+        rows, factor, source = self._rows(warm, self.config)
+        steps = optimiser_steps(train, max(1, round(rows.each * trees)) if trees else None) or 1
+        factor = factor if not train.steps else min(factor, 1.3)
+        job = training_of(train, loss, self.workers, self.device, rows)
+        each = speed.optimiser_step(self.shape, job, self.device)
+        started = given("a trainer's start", TRAINER_START_CALLS, "calls") * self.device.call
+        written = self.shape.parameters * self.width / self.device.disk
+        reference = each * (0.4 * math.ceil(rows.each * trees / max(1, train.batch_size))) if loss is Loss.PREFER else 0
+        seconds = given("optimiser steps", steps, source) * each + started + written + reference
+        amount = f"{steps:,} steps of {train.batch_size} x {rows.tokens:.0f} tokens"
+        return self._stage(arm.stage(TRAIN), amount, seconds, factor, source, trains=True)
+
+    def _online(self, arm: Arm, number: int, method: Method, train: TrainConfig) -> StageForecast:
+        rows, factor, source = self._rows(False, self.config)
+        steps = method.optimiser_steps(train, None) or 1
+        each = speed.optimiser_step(
+            self.shape, training_of(train, Loss.REINFORCE, self.workers, self.device, rows), self.device
+        )
+        handed = self.shape.parameters * self.width * 2 / self.device.disk
+        started = TRAINER_START_CALLS * self.device.call
+        updates = max(1, train.grpo.updates)
+        seconds = given("optimiser steps", steps, "method.steps") * each + handed * (steps / updates) + started
+        times, watched = method.validations()
+        if watched is not None:
+            tasks = _known(count_tasks(self.config.env, watched)) * self.config.eval.episodes
+            turns = self.config.eval.max_steps or self.limit or 30
+            amounts, more, _ = self._amounts(EVAL, self.config, turns, turns)
+            at_once = self.config.eval.in_flight
+            seconds = seconds + times * self._played(amounts, tasks, min(at_once, tasks), tasks / at_once, 1)
+            factor = max(factor, more)
+        return self._stage(arm.stage(TRAIN), f"{steps:,} optimiser steps", seconds, factor, source, trains=True)
+
+    def _stage(
+        self, name: str, amount: str, seconds: Number, factor: float, source: str, *, trains: bool = False
+    ) -> StageForecast:
+        return StageForecast(
+            name=name,
+            amount=amount,
+            seconds=seconds.named(title_of(name), "s"),
+            factor=max(SECONDS_FACTOR, factor),
+            devices=self.workers if trains else self.engines,
+            source=source,
+        )
+
+    # seconds ----------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> Number:
+        calls = given("start of Ray and an engine", RAY_CALLS + ENGINE_START_CALLS, "constants") * self.device.call
+        weights = self.shape.parameters * self.width / self.device.disk
+        return calls + weights + (GRAPHS_S if self.device.gpu else 0)
+
+    def _played(self, each: Amounts, trees: int, at_once: int, chains: float, branches: int) -> Number:
+        """Seconds in which trees grow or episodes are played: the engines' work, the coordinators' and the servers', or
+        the turns that come one after another, whatever is longest."""
+        if not trees:
+            return given("nothing", 0, "", "s")
+        policy = self.config.policy
+        count, source = given("trees", trees, "the configuration"), "evidence"
+        per_call = max(1.0, each.completions / max(each.calls, 1e-9))
+        engines = given("engines", self.engine_count, "policy.engines")
+        wanted = at_once * branches * per_call / self.engine_count
+        together = max(1.0, min(wanted, policy.max_num_seqs))
+        context = (each.prompt / each.calls if each.calls else 0) + 0.5 * each.drawn / max(each.completions, 1)
+        step = speed.engine_step(
+            self.shape,
+            together,
+            context,
+            self.device,
+            width=self.width,
+            tensor_parallel=policy.tensor_parallel_size,
+        )
+        drawn = count * given("tokens drawn for a tree", each.drawn, source)
+        read = count * given("prompt tokens computed for a tree", each.computed, source)
+        reading = speed.prefill(
+            self.shape, read, context, self.device, width=self.width, tensor_parallel=policy.tensor_parallel_size
+        )
+        engine = ((drawn / together * step + reading) / engines).named("engines' work", "s")
+        turns = count * (
+            given("calls of a tree", each.calls, source) + given("actions of a tree", each.actions, source)
+        )
+        handled = (turns * speed.TURN_CALLS * self.device.call / self.config.collect.coordinators).named(
+            "coordinators' and servers' work", "s"
+        )
+        depth = given("calls in a row", each.calls / max(1, branches), source)
+        tokens = each.drawn / max(each.completions, 1)
+        serial = (depth * chains * (tokens * step + speed.TURN_CALLS * self.device.call)).named("turns in a row", "s")
+        if policy.backend is PolicyBackend.openai:
+            return most(handled, serial)
+        if self.device.cores and self.device.cores < 4:  # they share the cores
+            return engine + handled
+        return most(engine, handled, serial)
+
+
+def _known(bound: Bound) -> int:
+    return bound.value or 0

@@ -1,0 +1,146 @@
+"""``agentr plan``: for every shipped configuration, what does not fit, and what it proposes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agentr.cli import app
+from agentr.commands.plan import plan_run, read_within
+from agentr.cost.evidence import EARLIER_RUN, GUESS, OTHER_MODEL, SAME_RUN, Amounts, Evidence, Rows
+from agentr.cost.forecast import forecast
+from agentr.cost.hardware import hardware
+from agentr.cost.needs import needs, require_room
+from agentr.cost.propose import propose
+from agentr.errors import ConfigError
+from agentr.methods import load, plan_of
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+LARGE = ("agent_r_llama3_8b", "agent_r_qwen2_5_7b", "eto_llama2_7b", "dense_policy_llama3_8b", "et_agent_qwen2_5_7b")
+MACHINE = """
+this: {title: two cores, memory_gib: 24, bandwidth_gb_s: 18, bfloat16_tflops: 0.001, float32_tflops: 0.06, cores: 2,
+       call_us: 6, per_node: 1, source: a test}
+"""
+
+
+@pytest.fixture
+def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that was measured, and a folder without runs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cache/agentr").mkdir(parents=True)
+    (tmp_path / "cache/agentr/this.yaml").write_text(MACHINE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "bench"))
+def test_every_shipped_configuration_is_forecast(this: Path, name: str) -> None:
+    plan = plan_of(load(CONFIGS / f"{name}.yaml"))
+    on = hardware("8xH100" if name in LARGE else "this")
+    found = forecast(plan, on, [])
+    assert all(stage.seconds.value >= 0 and stage.low <= stage.high for stage in found.stages)
+    planned = {stage.name for stage in found.stages}
+    assert {f"rounds/{plan.config.run.rounds:02d}/eval", f"rounds/{plan.config.run.rounds:02d}/train"} <= planned
+    assert found.fits, [need.role for need in found.needs if not need.fits]
+    for stage in found.stages:
+        assert stage.seconds.explain().startswith(stage.seconds.text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("on", ["1xH100", "2xH100", "4xH100", "8xH100", "1x4090"])
+def test_what_is_proposed_can_be_set_and_fits(name: str, on: str) -> None:
+    path = CONFIGS / f"{name}.yaml"
+    found = propose(plan_of(load(path)), machine := hardware(on), [])
+    if found is None:
+        assert on == "1x4090"
+        return
+    again = forecast(plan_of(load(path, list(found.overrides))), machine, [])
+    assert again.fits and again.seconds() == pytest.approx(found.forecast.seconds())
+
+
+def test_keys_that_are_named_mend_it() -> None:
+    path = CONFIGS / "agent_r_llama3_8b.yaml"
+    whole = ["trainer.workers=1", "policy.engines=1"]
+    need = next(n for n in needs(plan_of(load(path, whole)), hardware("1xH100")) if n.role.startswith("trainer"))
+    assert not need.fits and need.keys[-1] == "train.0.lora.rank=16"
+    mended = needs(plan_of(load(path, [*whole, *need.keys])), hardware("1xH100"))
+    assert next(n for n in mended if n.role == need.role).fits
+    with pytest.raises(ConfigError, match=r"needs at least .* GiB, and NVIDIA H100"):
+        require_room([need], "NVIDIA H100")
+    require_room(mended, "NVIDIA H100")
+
+
+def test_evidence_takes_the_place_of_guesses(this: Path) -> None:
+    plan, on = plan_of(load(CONFIGS / "demo.yaml")), hardware("this")
+    amounts = Amounts(calls=16, completions=64, prompt=2600, computed=530, drawn=915, actions=33)
+    known = [
+        Evidence("an earlier run", EARLIER_RUN, {"collect": amounts}, {False: Rows(each=1.5, tokens=172, trained=0.3)})
+    ]
+    guessed, told = ({s.name: s for s in forecast(plan, on, each).stages} for each in ([], known))
+    collect = "rounds/01/collect"
+    assert guessed[collect].factor == GUESS and told[collect].factor == 1.5  # the seconds' own factor is larger
+    assert guessed[collect].seconds.value != told[collect].seconds.value
+    assert told["rounds/01/eval"].source == "a guess" and SAME_RUN < EARLIER_RUN < OTHER_MODEL < GUESS
+
+
+def test_twice_as_many_tasks_take_twice_as_long(this: Path) -> None:
+    on = hardware("this")
+    few, many = (
+        {
+            s.name: s.seconds.value
+            for s in forecast(plan_of(load(CONFIGS / "demo.yaml", [f"collect.tasks.limit={n}"])), on, []).stages
+        }
+        for n in (100, 200)
+    )
+    assert many["rounds/01/collect"] == pytest.approx(2 * few["rounds/01/collect"])
+    assert many["rounds/01/eval"] == few["rounds/01/eval"]
+
+
+def said(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["plan", *words])
+    return done.exit_code, done.output if done.exception is None or isinstance(done.exception, SystemExit) else str(
+        done.exception
+    )
+
+
+def test_the_command_says_hours_memory_and_money(this: Path) -> None:
+    code, text = said(str(CONFIGS / "agent_r_llama3_8b.yaml"), "--on", "4xH100", "--price", "2.5", "--within", "1m")
+    assert code == 0
+    for part in ("it asks for 8 devices, and there are 4", "Longer than asked for", "trainer.workers=4", "device-hours",
+                 "money, at 2.5 for an hour", "trainer, round 1", "a guess"):  # fmt: skip
+        assert part in text, text
+    code, text = said(str(CONFIGS / "demo.yaml"))
+    assert code == 0 and "Fits." in text and "two cores" in text and "device-hours" not in text
+    code, text = said(str(CONFIGS / "demo.yaml"), "--json")
+    found = json.loads(text)
+    assert found["fits"] and found["seconds"][0] < found["seconds"][1] < found["seconds"][2]
+    code, text = said(str(CONFIGS / "demo.yaml"), "--explain", "round 1: train")
+    assert code == 0 and "optimiser step = " in text and "trainer.workers" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--on", "4xH1000"], "there is no device 'H1000'"),
+        (["--price", "-1"], "--price is below 0"),
+        (["--within", "soon"], "'soon' is no duration"),
+        (["--within", "-2h"], "--within is below 0"),
+        (["--explain", "round 9: train"], "nothing is called 'round 9: train'"),
+        (["--devices", "none.yaml", "--on", "H100"], "there is no file none.yaml"),
+        (["model.source=hf", "model.path=somebody/unknown"], "the size of somebody/unknown is not known here"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(this: Path, words: list[str], message: str) -> None:
+    code, text = said(str(CONFIGS / "demo.yaml"), *words)
+    assert code != 0 and message in text
+
+
+def test_durations_are_read() -> None:
+    assert [read_within(text) for text in ("6h", "90m", "45s", "1d")] == [21600, 5400, 45, 86400]
+
+
+def test_a_plan_without_evidence_says_that_it_guesses(this: Path) -> None:
+    found = plan_run(plan_of(load(CONFIGS / "demo.yaml")), hardware("this"))
+    assert all("a guess" in source for source in found.forecast.sources) and found.fits and found.devices == 1

@@ -1,0 +1,79 @@
+"""Predicted beside published speeds of GPUs. The constants were set on two of the rows; the others are predictions."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentr.config.text import read_yaml
+from agentr.cost import memory, speed
+from agentr.cost.hardware import hardware
+from agentr.cost.memory import Training
+from agentr.cost.number import given
+from agentr.cost.shape import Shape
+
+MODELS = read_yaml(Path(memory.__file__).with_name("models.yaml"))
+ROWS = {row["name"]: row for row in read_yaml(Path(__file__).with_name("published.yaml"))}
+#: Rows whose batch or prompt nobody published.
+UNKNOWN = [name for name, row in ROWS.items() if row["kind"] == "decode" and row["batch"] is None]
+#: Rows on which ``speed.ARITHMETIC`` and ``speed.BANDWIDTH`` were set.
+SET = ("llm-foundry-mpt-7b-8xh100-2k", "qwen25-7b-1xa100-80-batch1")
+
+
+def tokens_per_s(row: dict[str, Any]) -> float:
+    shape = Shape.of(MODELS[row["model"]], row["model"], "models.yaml")
+    on = hardware(f"{row['gpus']}x{row['gpu']}")
+    if row["kind"] == "train":
+        length = row["sequence_length"]
+        step = Training(
+            workers=on.count, rows=1, batch=8 * on.count, longest=length, mean=length, rank=row.get("rank") or 0,
+            checkpointing=row["checkpointing"] == "full",
+        )  # fmt: skip
+        return step.batch * length / speed.optimiser_step(shape, step, on.device).value
+    read = given("prompts", row["input_tokens"] * row["batch"], "the row")
+    reading = speed.prefill(shape, read, row["input_tokens"] / 2, on.device).value
+    if row["kind"] == "prefill":
+        return read.value / reading
+    context = row["input_tokens"] + row["output_tokens"] / 2
+    step_s = speed.engine_step(shape, row["batch"], context, on.device).value
+    return row["batch"] * row["output_tokens"] / (row["output_tokens"] * step_s + reading)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in UNKNOWN])
+def test_published_speeds_are_within_a_factor_of_two(name: str) -> None:
+    ratio = tokens_per_s(ROWS[name]) / ROWS[name]["tokens_per_s"]
+    assert (0.9 < ratio < 1.1) if name in SET else (0.5 < ratio < 2.0), f"{ratio:.2f}"
+
+
+def test_few_rows_are_left_out() -> None:
+    assert len(ROWS) - len(UNKNOWN) >= 16
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ({"rank": 16}, {}),
+        ({}, {"checkpointing": True}),
+        ({"workers": 8}, {"workers": 4}),
+        ({"batch": 32}, {"batch": 64}),
+        ({"trained": 0.2}, {"trained": 1.0}),
+        ({"rows": 8}, {"rows": 1}),
+    ],
+)
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-0.5B-Instruct"])
+def test_what_is_faster(less: dict[str, Any], more: dict[str, Any], model: str) -> None:
+    shape, device = Shape.of(MODELS[model], model, ""), hardware("H100").device
+    usual = {"rows": 1, "batch": 64, "longest": 512, "mean": 64.0}
+    fast, slow = (speed.optimiser_step(shape, Training(**{**usual, **each}), device).value for each in (less, more))
+    assert fast <= slow
+
+
+def test_tensor_parallelism_spares_bytes_and_costs_all_reduces() -> None:
+    device = hardware("H100").device
+    large, small = (Shape.of(MODELS[name], name, "") for name in ("Qwen/Qwen3-14B", "Qwen/Qwen2.5-0.5B-Instruct"))
+    steps = {
+        (name, split): speed.engine_step(shape, 16, 1000, device, tensor_parallel=split).value
+        for name, shape in (("large", large), ("small", small))
+        for split in (1, 4)
+    }
+    assert steps["large", 4] < 0.5 * steps["large", 1] and steps["small", 4] > 0.8 * steps["small", 1]
