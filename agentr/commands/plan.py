@@ -14,14 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from agentr.commands.run import run_dir
-from agentr.config.policy import Device as Runs
 from agentr.cost.bounds import estimate
 from agentr.cost.evidence import OTHER_MODEL, Evidence, evidence
 from agentr.cost.forecast import Forecast, forecast
 from agentr.cost.hardware import THIS, Hardware, hardware, measured_file
 from agentr.cost.needs import Need
 from agentr.cost.number import Number, shown
-from agentr.cost.propose import Proposal, propose
+from agentr.cost.propose import Proposal, devices_of, propose
 from agentr.errors import ConfigError, RunError
 from agentr.rounds.plan import Plan
 from agentr.store.layout import Layout, title_of
@@ -69,16 +68,7 @@ def plan_run(
     known = evidence(plan.config) if known is None else known
     found = forecast(plan, on, known)
     proposal = propose(plan, on, known)
-    return Planned(plan, on, found, proposal, devices_of(plan) if on.device.gpu else 1, price, within)
-
-
-def devices_of(plan: Plan) -> int:
-    """Returns how many GPUs a configuration asks for."""
-    policy, trainer = plan.config.policy, plan.config.trainer
-    on_gpu = policy.device is not Runs.cpu
-    engines = policy.engines * policy.tensor_parallel_size if on_gpu else 0
-    workers = trainer.workers if trainer.use_gpu else 0
-    return engines + workers if trainer.share.value == "split" else max(engines, workers, 1)
+    return Planned(plan, on, found, proposal, devices_of(plan.config) if on.device.gpu else 1, price, within)
 
 
 def require_idle(plan: Plan) -> None:
@@ -282,6 +272,8 @@ def _better(found: Planned, best: Proposal) -> str:
     mid = best.forecast.seconds()[1]
     money = f", {best.forecast.device_hours()[1] * found.price:,.2f}" if found.price else ""
     why = "Fits, and is the fastest that was tried" if not found.fits else "Faster"
+    if found.fits and mid >= found.forecast.seconds()[1]:
+        why = "With more room to spare, for formulas are not exact"
     if found.hardware.device.gpu:
         money = f", {best.forecast.device_hours()[1]:.3g} device-hours{money}"
     return f"{why}: {span(mid)}{money}, with"

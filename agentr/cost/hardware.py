@@ -12,9 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from agentr.config.text import read_yaml
 from agentr.cost.number import Number, given
-from agentr.errors import ConfigError
+from agentr.errors import ConfigError, first_line
 from agentr.outside import typed
 
 #: The name of the machine that the command runs on.
@@ -147,11 +149,18 @@ def read_devices(path: Path) -> dict[str, Device]:
     """Reads a file of devices by their names.
 
     Raises:
-        DataError: It is damaged; the error names the key.
+        ConfigError: It is no YAML, or a figure is none.
+        DataError: A key is missing, or is none; the error names it.
     """
+    try:
+        said = read_yaml(path)
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {first_line(error)}", hint="docs/cost.md#hardware shows one."
+        ) from error
     return {
         str(name): typed(Device, entry, f"{path}: {name}")
-        for name, entry in typed(dict[str, dict[str, Any]], read_yaml(path), str(path)).items()
+        for name, entry in typed(dict[str, dict[str, Any]], said, str(path)).items()
     }
 
 

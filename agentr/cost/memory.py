@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from agentr.cost.hardware import GIB, Device
 from agentr.cost.number import Number, given, least
@@ -146,7 +148,7 @@ def cached_tokens(shape: Shape, cache: Number, width: int, tensor_parallel: int)
 
 def total(parts: Mapping[str, Number]) -> Number:
     """Returns the sum of the parts."""
-    return sum(parts.values(), start=given("nothing", 0, "", "B"))  # type: ignore[return-value]
+    return reduce(add, parts.values())
 
 
 def worst(phases: Mapping[str, Parts]) -> tuple[str, Number]:

@@ -122,7 +122,7 @@ def _made(one: Number, other: Number | float, sign: str, value: float) -> Number
         return one
     tight = sign in "*/"
     text = f"{_text(one, tight)} {sign} {_text(other, tight or sign == '-')}"
-    unit = one.unit if sign in "+-" else ""
+    unit = one.unit if sign in "+-" or not isinstance(other, Number) else ""
     return Number(value, text, _inputs(one, other), unit)
 
 

@@ -19,8 +19,12 @@ from agentr.cost.models import shape_of
 from agentr.cost.needs import RANK, needs
 from agentr.rounds.plan import Plan
 
-#: Shares of a GPU's memory for an engine beside a trainer, and alone.
-_BESIDE, _ALONE = (0.3, 0.4, 0.5, 0.6), (0.9,)
+#: Shares of a GPU's memory for an engine beside a trainer, besides the configured one.
+_BESIDE = (0.3, 0.4, 0.5, 0.6)
+#: Share of the room that what is proposed may take: formulas are not exact.
+MARGIN = 0.92
+#: How much longer something may take than the fastest and be as good.
+CLOSE = 1.15
 #: Sequences that an engine on a GPU decodes together, at least.
 _SEQUENCES = 256
 
@@ -39,7 +43,7 @@ class Proposal:
 
 
 def propose(plan: Plan, hardware: Hardware, known: Sequence[Evidence]) -> Proposal | None:
-    """Returns the fastest of what fits; None if nothing does. Of what takes equally long it is the one that changes
+    """Returns the fastest of what fits; None if nothing does. Of what takes about as long it is the one that changes
     least. All weights are trained where that fits.
 
     Args:
@@ -47,18 +51,15 @@ def propose(plan: Plan, hardware: Hardware, known: Sequence[Evidence]) -> Propos
     """
     heads = shape_of(plan.config.model).heads
     for rank in (0, RANK):
-        best: tuple[tuple[float, int], Proposal] | None = None
-        for change in _changes(plan, heads, hardware, rank):
+        fitting = []
+        for change in (*_as_it_is(plan, hardware, rank), *_changes(plan, heads, hardware, rank)):
             tried = change.made(plan)
-            if not all(need.fits for need in needs(tried, hardware)):
-                continue
-            overrides = change.overrides(plan.config)
-            found = forecast(tried, hardware, known)
-            order = (round(found.seconds()[1], -1), len(overrides))
-            if best is None or order < best[0]:
-                best = order, Proposal(overrides, found)
-        if best is not None:
-            return best[1]
+            if all(need.need.value <= MARGIN * need.room.value for need in needs(tried, hardware)):
+                fitting.append(Proposal(change.overrides(plan.config), forecast(tried, hardware, known)))
+        if fitting:
+            fastest = min(found.forecast.seconds()[1] for found in fitting)
+            close = [found for found in fitting if found.forecast.seconds()[1] <= CLOSE * fastest]
+            return min(close, key=lambda found: (len(found.overrides), found.forecast.seconds()[1]))
     return None
 
 
@@ -99,6 +100,12 @@ class _Change:
         return tuple(f"{key}={_written(value)}" for key, value, before in found if value != before)
 
 
+def _as_it_is(plan: Plan, hardware: Hardware, rank: int) -> Iterator[_Change]:
+    """Yields the configuration without a change, if there are enough devices for it."""
+    if not rank and devices_of(plan.config) <= hardware.count:
+        yield _Change({}, {})
+
+
 def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int) -> Iterator[_Change]:
     """Yields what may be set."""
     if not hardware.device.gpu:
@@ -110,9 +117,10 @@ def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int) -> Iterator[
                 if for_engines % parallel or parallel > hardware.device.per_node or heads % parallel:
                     continue
                 beside = share is Share.together or (plan.places.online and share is Share.time)
-                for memory in _BESIDE if beside else _ALONE:
+                own = plan.config.policy.gpu_memory_utilization
+                for memory in (own, *_BESIDE) if beside else (own,):
                     machine = {
-                        "policy.device": Device.gpu,
+                        "policy.device": Device.gpu if plan.config.policy.device is Device.cpu else Device.auto,
                         "policy.engines": for_engines // parallel,
                         "policy.tensor_parallel_size": parallel,
                         "policy.gpu_memory_utilization": memory,
@@ -122,6 +130,14 @@ def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int) -> Iterator[
                         "trainer.workers": workers,
                     }
                     yield from (_Change(machine, training) for training in _cuts(plan, workers, rank))
+
+
+def devices_of(config: Config) -> int:
+    """Returns how many GPUs a configuration asks for."""
+    policy, trainer = config.policy, config.trainer
+    engines = policy.engines * policy.tensor_parallel_size if policy.device is not Device.cpu else 0
+    workers = trainer.workers if trainer.use_gpu else 0
+    return engines + workers if trainer.share is Share.split else max(engines, workers, 1)
 
 
 def _splits(count: int, share: Share) -> Iterator[tuple[int, int]]:

@@ -56,8 +56,8 @@ def test_what_a_token_leaves_in_a_layer_is_what_autograd_keeps(family: str, bf16
 
     def kept(layers: int) -> tuple[float, Shape]:
         config = getattr(transformers, f"{family}Config")(
-            hidden_size=64, intermediate_size=144, num_hidden_layers=layers, vocab_size=80, head_dim=16,
-            num_attention_heads=6, num_key_value_heads=2,
+            hidden_size=64, intermediate_size=144, num_hidden_layers=layers, vocab_size=80, head_dim=24,
+            num_attention_heads=4, num_key_value_heads=2,
         )  # fmt: skip
         model = getattr(transformers, f"{family}Model")(config).to(dtype)
         model.set_attn_implementation(attention.NAME)

@@ -217,3 +217,37 @@ def rollouts(
             ", ".join(f"{part} {taken:.1f}" for part, taken in parts.items()),
         )
     Console(wide=160).print(shown)
+
+
+@app.command()
+def steps(
+    on: Annotated[str, typer.Option("--on", help="What the predictions are for: this, or the GPU here.")] = "this",
+    shapes: Annotated[str, typer.Option(help="Shapes, of those that are measured by default.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure optimiser steps of random models beside what 'agentr plan' predicts of them."""
+    from agentr.commands.plan import measured
+    from agentr.cost.hardware import THIS, hardware
+    from agentr.cost.number import shown
+    from tests.tools.bench.steps import CASES, measure
+
+    say = Reporter(Console(stderr=True, soft_wrap=True)).message
+    machine = measured(say) if on == THIS else hardware(on)
+    wanted = [name for name in shapes.split(",") if name]
+    found = list(measure(machine, tuple(case for case in CASES if not wanted or case.shape in wanted), say))
+    if as_json:
+        echo(json.dumps(found, indent=2))
+        return
+    table = Table(title=f"Optimiser steps on {machine.device.title}: predicted / measured")
+    for column in ("case", "seconds", "ratio", "memory", "ratio"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for one in found:
+        thought, seen = one["predicted"], one["measured"]
+        table.add_row(
+            one["case"],
+            f"{thought['seconds']:.3g} / {seen['seconds']:.3g}",
+            f"{thought['seconds'] / seen['seconds']:.2f}",
+            f"{shown(thought['bytes'], 'B')} / {shown(seen['bytes'], 'B')}",
+            f"{thought['bytes'] / seen['bytes']:.2f}",
+        )
+    Console().print(table)
