@@ -289,6 +289,7 @@ export interface StageLine {
   started: number | null;
   ended: number | null;
   seconds: number;
+  predicted: number[];
   waited: Record<string, number>;
   about: string;
   size: number | null;
