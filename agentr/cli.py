@@ -88,7 +88,8 @@ def run(
             from agentr.commands.plan import short
             from agentr.cost.forecast import hardware_of
 
-            echo(short(plan_of(loaded), hardware_of(loaded)))
+            planned = plan_of(loaded)
+            echo(short(planned, hardware_of(planned)))
         if check_cluster:
             from agentr.commands.check import check
             from agentr.observe.progress import Reporter

@@ -356,12 +356,14 @@ def test_rewards_are_listed_with_their_options() -> None:
 
 
 @pytest.mark.slow
-def test_a_dry_run_shows_the_whole_configuration_and_an_estimate(tmp_path: Path) -> None:
-    shown = agentr("run", ROOT / "configs/demo.yaml", "run.seed=5", "--dry-run")
-    assert shown.exit_code == 0
-    assert "seed: 5" in shown.stdout and "# optimiser steps:    at most 850" in shown.stdout
+def test_a_dry_run_says_what_it_costs_and_shows_the_whole_configuration(tmp_path: Path) -> None:
+    said = agentr("run", ROOT / "configs/demo.yaml", "run.seed=5", "--dry-run")
+    assert said.exit_code == 0 and "optimiser steps:    at most 850" in said.stdout
+    assert "agentr plan CONFIG --on 4xH100" in said.stdout, "this machine was not measured"
+    shown = agentr("run", ROOT / "configs/demo.yaml", "run.seed=5", "--dry-run", "--show")
+    assert shown.exit_code == 0 and "seed: 5" in shown.stdout
     (tmp_path / "config.yaml").write_text(shown.stdout)
-    again = agentr("run", tmp_path / "config.yaml", "--dry-run")
+    again = agentr("run", tmp_path / "config.yaml", "--dry-run", "--show")
     assert again.stdout == shown.stdout, "what it prints is a configuration"
 
 

@@ -22,6 +22,7 @@ from agentr.cost.needs import Need
 from agentr.cost.number import Number, shown
 from agentr.cost.propose import Proposal, devices_of, propose
 from agentr.errors import ConfigError, RunError
+from agentr.methods import methods_of, plan_of
 from agentr.rounds.plan import Plan
 from agentr.store.layout import Layout, title_of
 from agentr.store.lease import Lease
@@ -65,10 +66,10 @@ def plan_run(
     """
     if price < 0 or within < 0:
         raise ConfigError(f"{'--price' if price < 0 else '--within'} is below 0", hint="Give 0 or more.")
-    known = evidence(plan.config) if known is None else known
+    known = evidence(plan) if known is None else known
     found = forecast(plan, on, known)
     proposal = propose(plan, on, known)
-    return Planned(plan, on, found, proposal, devices_of(plan.config) if on.device.gpu else 1, price, within)
+    return Planned(plan, on, found, proposal, devices_of(plan) if on.device.gpu else 1, price, within)
 
 
 def require_idle(plan: Plan) -> None:
@@ -129,7 +130,7 @@ def renderable(found: Planned) -> Group:
 
 def short(plan: Plan, on: Hardware | None) -> str:
     """Returns the short form: upper bounds, and in a line what is expected."""
-    lines = [line.removeprefix("# ") for line in estimate(plan).text().splitlines()]
+    lines = estimate(plan).text().splitlines()
     if on is None:
         lines.append("time, memory, money: agentr plan CONFIG --on 4xH100")
         return "\n".join(lines)
@@ -208,15 +209,9 @@ def _title(found: Planned) -> str:
     rounds = counted(config.run.rounds, "round")
     where = f"{on.count} x {on.device.title}" if on.device.gpu else on.device.title
     return (
-        f"{_methods(found.plan)[0].name} on {config.env.name}, {rounds}, {shape.name} "
+        f"{methods_of(found.plan)[0].name} on {config.env.name}, {rounds}, {shape.name} "
         f"({shape.parameters.value / 1e9:.3g} billion parameters), on {where}"
     )
-
-
-def _methods(plan: Plan) -> list[Any]:
-    from agentr.methods import methods_of
-
-    return methods_of(plan)
 
 
 def _stages(found: Forecast, price: float) -> Table:
@@ -298,18 +293,13 @@ def pilot(plan: Plan, tasks: int) -> Plan:
     Args:
         tasks: How many it plays.
     """
-
-    def limited(config: Any) -> Any:
-        return replace(
-            config,
-            run=replace(config.run, name=f"{config.run.name}-pilot", dir="", rounds=1, control=False),
-            collect=replace(config.collect, tasks=replace(config.collect.tasks, limit=tasks)),
-            eval=replace(config.eval, tasks=replace(config.eval.tasks, limit=tasks)),
-        )
-
-    from agentr.methods import plan_of
-
-    return plan_of(limited(plan.config))
+    whole = plan.config
+    limits = {
+        "run": replace(whole.run, name=f"{whole.run.name}-pilot", dir="", rounds=1, control=False),
+        "collect": replace(whole.collect, tasks=replace(whole.collect.tasks, limit=tasks)),
+        "eval": replace(whole.eval, tasks=replace(whole.eval.tasks, limit=tasks)),
+    }
+    return plan_of(replace(whole, **limits))
 
 
 def read_within(text: str) -> float:

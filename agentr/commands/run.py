@@ -225,7 +225,7 @@ def _predict(plan: Plan, experiment: Experiment) -> None:
     Raises:
         ConfigError: A model's weights and what training needs of them are more than a device has.
     """
-    on = hardware_of(plan.config)
+    on = hardware_of(plan)
     if on is None or predicted(Run(experiment.root)):
         return
     try:

@@ -71,7 +71,7 @@ class RunEstimate:
     resources: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        """Returns the estimate as commented lines, so that they may follow a configuration in YAML."""
+        """Returns the estimate, a line for each bound."""
         disk = self.disk_bytes
         shown = f"at most {_size(disk.value)}" if disk.value is not None else str(disk)
         rows = {
@@ -89,7 +89,7 @@ class RunEstimate:
             *(f"{name + ':':20}{value}" for name, value in rows.items()),
             "needs: " + "; ".join(self.resources),
         ]
-        return "\n".join(f"# {line}" for line in lines)
+        return "\n".join(lines)
 
 
 def estimate(plan: Plan) -> RunEstimate:

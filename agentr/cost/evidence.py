@@ -9,10 +9,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from agentr.config.schema import Config
+from agentr.config.model import ModelConfig
+from agentr.config.policy import SamplingConfig
+from agentr.config.schema import BuildConfig
 from agentr.errors import AgentrError
 from agentr.read.run import Run, RunRound
 from agentr.read.stage import Dataset, Trees
+from agentr.rounds.plan import Plan
 from agentr.store.layout import DATASET, MODEL
 from agentr.types import Cost
 
@@ -91,19 +94,22 @@ class Evidence:
     rows: dict[bool, Rows] = field(default_factory=dict)
 
 
-def evidence(config: Config) -> list[Evidence]:
-    """Returns what there is about a configuration, the best first: its own run, then runs beside it of the same method
+def evidence(plan: Plan) -> list[Evidence]:
+    """Returns what there is about a run, the best first: its own run, then runs beside it of the same method
     and environment, the newest first."""
-    own = Path(config.run.dir or f"runs/{config.run.name}")
+    run_, method, env = plan.config.run, plan.config.method.type, plan.config.env.name
+    own = Path(run_.dir or f"runs/{run_.name}")
     found = []
     for path in [own, *_beside(own)]:
         try:
             run = Run(path)
         except AgentrError:
             continue
-        if path != own and not _alike(run.config, config):
+        theirs = [(run.config.get(section) or {}).get(key) for section, key in (("method", "type"), ("env", "name"))]
+        if path != own and theirs != [method, env]:
             continue
-        factor = SAME_RUN if path == own else EARLIER_RUN if _same_model(run.config, config) else OTHER_MODEL
+        alike = _same_model(run.config.get(MODEL) or {}, plan.config.model)
+        factor = SAME_RUN if path == own else EARLIER_RUN if alike else OTHER_MODEL
         known = of_run(run, factor)
         if known.stages or known.rows:
             found.append(known)
@@ -132,7 +138,7 @@ def of_run(run: Run, factor: float) -> Evidence:
     )
 
 
-def guess(config: Config, bound: int, turns: int) -> Amounts:
+def guess(model: ModelConfig, sampling: SamplingConfig, bound: int, turns: int) -> Amounts:
     """Returns what a tree may take where nothing is known: a fifth of the most turns, of an episode half of them, and
     turns of two fifths of the most tokens.
 
@@ -142,8 +148,8 @@ def guess(config: Config, bound: int, turns: int) -> Amounts:
     """
     drawn = 0.2 * bound if bound > turns else 0.5 * bound
     calls = drawn / 4 if bound > turns else drawn
-    each = 0.4 * config.collect.sampling.max_tokens
-    prompt = 0.5 * min(config.model.max_model_len, 300 + turns * (each + 60))
+    each = 0.4 * sampling.max_tokens
+    prompt = 0.5 * min(model.max_model_len, 300 + turns * (each + 60))
     return Amounts(
         calls=calls,
         completions=drawn,
@@ -154,9 +160,9 @@ def guess(config: Config, bound: int, turns: int) -> Amounts:
     )
 
 
-def guessed_rows(config: Config) -> Rows:
+def guessed_rows(build: BuildConfig) -> Rows:
     """Returns what a dataset may be where nothing is known."""
-    return Rows(each=2.0, tokens=0.4 * config.build.max_length, trained=0.3)
+    return Rows(each=2.0, tokens=0.4 * build.max_length, trained=0.3)
 
 
 def _trees(arm: RunRound) -> Iterator[tuple[str, Amounts]]:
@@ -187,11 +193,5 @@ def _beside(own: Path) -> list[Path]:
     return sorted(runs, key=lambda path: (path / "manifest.json").stat().st_mtime, reverse=True)
 
 
-def _alike(other: dict[str, Any], config: Config) -> bool:
-    method, env = other.get("method") or {}, other.get("env") or {}
-    return method.get("type") == config.method.type and env.get("name") == config.env.name
-
-
-def _same_model(other: dict[str, Any], config: Config) -> bool:
-    model = other.get(MODEL) or {}
-    return (model.get("source"), model.get("path") or "") == (config.model.source.value, config.model.path)
+def _same_model(other: dict[str, Any], ours: ModelConfig) -> bool:
+    return (other.get("source"), other.get("path") or "") == (ours.source.value, ours.path)

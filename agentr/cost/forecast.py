@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentr.config.policy import Device
-from agentr.config.schema import Config
 from agentr.cost.evidence import Evidence, evidence
 from agentr.cost.hardware import THIS, Hardware, hardware, measured_file
 from agentr.cost.models import shape_of
@@ -59,7 +58,7 @@ def forecast(plan: Plan, hardware: Hardware, known: Sequence[Evidence] | None = 
         ModelError: The size of the model is not known.
     """
     shape = shape_of(plan.config.model)
-    found = Stages(plan, hardware, shape, evidence(plan.config) if known is None else known)
+    found = Stages(plan, hardware, shape, evidence(plan) if known is None else known)
     stages = list(found.stages())
     return Forecast(
         hardware=hardware,
@@ -70,10 +69,10 @@ def forecast(plan: Plan, hardware: Hardware, known: Sequence[Evidence] | None = 
     )
 
 
-def hardware_of(config: Config) -> Hardware | None:
+def hardware_of(plan: Plan) -> Hardware | None:
     """Returns what a run will be on, as far as that is known: this machine once it was measured, or the GPUs of the
     cluster that this process has joined."""
-    if not config.trainer.use_gpu and config.policy.device is not Device.gpu:
+    if not plan.config.trainer.use_gpu and plan.config.policy.device is not Device.gpu:
         return hardware(THIS) if measured_file().is_file() else None
     import ray
 

@@ -165,9 +165,9 @@ def read_devices(path: Path) -> dict[str, Device]:
 
 
 def measured_file() -> Path:
-    """Where the figures of this machine are kept."""
-    cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache_folder) / "agentr" / "this.yaml"
+    """Where the figures of this machine are kept: in the user's state folder."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    return state / "agentr" / "this.yaml"
 
 
 @cache

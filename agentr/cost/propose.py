@@ -10,7 +10,6 @@ from typing import Any
 
 from agentr.cluster.places import Places
 from agentr.config.policy import Device
-from agentr.config.schema import Config
 from agentr.config.training import Share
 from agentr.cost.evidence import Evidence
 from agentr.cost.forecast import Forecast, forecast
@@ -55,7 +54,7 @@ def propose(plan: Plan, hardware: Hardware, known: Sequence[Evidence]) -> Propos
         for change in (*_as_it_is(plan, hardware, rank), *_changes(plan, heads, hardware, rank)):
             tried = change.made(plan)
             if all(need.need.value <= MARGIN * need.room.value for need in needs(tried, hardware)):
-                fitting.append(Proposal(change.overrides(plan.config), forecast(tried, hardware, known)))
+                fitting.append(Proposal(change.overrides(plan), forecast(tried, hardware, known)))
         if fitting:
             fastest = min(found.forecast.seconds()[1] for found in fitting)
             close = [found for found in fitting if found.forecast.seconds()[1] <= CLOSE * fastest]
@@ -87,8 +86,9 @@ class _Change:
                     _set(train, key, value)
         return replace(plan, config=config, rounds=tuple(rounds), places=Places.of(config, plan.places.online))
 
-    def overrides(self, config: Config) -> tuple[str, ...]:
+    def overrides(self, plan: Plan) -> tuple[str, ...]:
         """Returns what of it is not so already, as on the command line."""
+        config = plan.config
         found = [(key, value, _get(config, key)) for key, value in self.machine.items()]
         wheres: list[tuple[str, Any]] = [(f"train.{i}", train) for i, train in enumerate(config.train)]
         if config.warm_start.enabled:
@@ -102,7 +102,7 @@ class _Change:
 
 def _as_it_is(plan: Plan, hardware: Hardware, rank: int) -> Iterator[_Change]:
     """Yields the configuration without a change, if there are enough devices for it."""
-    if not rank and devices_of(plan.config) <= hardware.count:
+    if not rank and devices_of(plan) <= hardware.count:
         yield _Change({}, {})
 
 
@@ -132,9 +132,9 @@ def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int) -> Iterator[
                     yield from (_Change(machine, training) for training in _cuts(plan, workers, rank))
 
 
-def devices_of(config: Config) -> int:
+def devices_of(plan: Plan) -> int:
     """Returns how many GPUs a configuration asks for."""
-    policy, trainer = config.policy, config.trainer
+    policy, trainer = plan.config.policy, plan.config.trainer
     engines = policy.engines * policy.tensor_parallel_size if policy.device is not Device.cpu else 0
     workers = trainer.workers if trainer.use_gpu else 0
     return engines + workers if trainer.share is Share.split else max(engines, workers, 1)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agentr.config.policy import PolicyBackend
-from agentr.config.schema import Config
+from agentr.config.policy import PolicyBackend, SamplingConfig
 from agentr.config.training import TrainConfig
 from agentr.cost import speed
 from agentr.cost.bounds import Bound, count_tasks
@@ -91,7 +90,7 @@ class Stages:
 
     # evidence ---------------------------------------------------------------------------------------------------------
 
-    def _amounts(self, stage: str, config: Config, bound: int, turns: int) -> tuple[Amounts, float, str]:
+    def _amounts(self, stage: str, sampling: SamplingConfig, bound: int, turns: int) -> tuple[Amounts, float, str]:
         """Returns what a tree of a stage takes, how far that may be off, and where it is from.
 
         Args:
@@ -101,13 +100,13 @@ class Stages:
         for one in self.known:
             if (found := one.stages.get(stage)) is not None:
                 return found, one.factor, self._from(stage, one.source)
-        return guess(config, bound, turns), GUESS, self._from(stage, "a guess")
+        return guess(self.config.model, sampling, bound, turns), GUESS, self._from(stage, "a guess")
 
-    def _rows(self, warm: bool, config: Config) -> tuple[Rows, float, str]:
+    def _rows(self, warm: bool) -> tuple[Rows, float, str]:
         for one in self.known:
             if (found := one.rows.get(warm)) is not None:
                 return found, one.factor, self._from("rows", one.source)
-        return guessed_rows(config), GUESS, self._from("rows", "a guess")
+        return guessed_rows(self.config.build), GUESS, self._from("rows", "a guess")
 
     def _from(self, what: str, source: str) -> str:
         names = self.used.setdefault(source, [])
@@ -129,15 +128,15 @@ class Stages:
         yield from self._measured(warm)
         steps = 0
         for number in range(1, rounds + 1):
-            here, method = self.plan.at(number), self.methods[number]
-            yield from self._round(number, here, method)
-            steps += method.optimiser_steps(self.plan.train(number), None) or 0
+            yield from self._round(number)
+            steps += self.methods[number].optimiser_steps(self.plan.train(number), None) or 0
         if config.run.control and rounds and steps:
             train = replace(config.warm_start.train, steps=steps)
             yield self._training(CONTROL, train, 0, Loss.IMITATE, warm=True)
             yield from self._measured(CONTROL)
 
-    def _round(self, number: int, here: Config, method: Method) -> Iterator[StageForecast]:
+    def _round(self, number: int) -> Iterator[StageForecast]:
+        here, method = self.plan.at(number), self.methods[number]
         arm = arm_of(number)
         tasks = _known(count_tasks(here.env, here.collect.tasks))
         grown = tasks if method.online else (method.trees(tasks) or tasks)
@@ -146,7 +145,7 @@ class Stages:
             trees = grown
             if name == ROLLOUTS:
                 trees = (method.trees(tasks) or tasks) - (tasks if len(method.exploration(number)) > 1 else 0)
-            amounts, factor, source = self._amounts(name, here, bound, self.limit or 30)
+            amounts, factor, source = self._amounts(name, here.collect.sampling, bound, self.limit or 30)
             at_once = min(here.collect.in_flight, getattr(method.config, "tasks", trees) if name == ROLLOUTS else trees)
             chains = (trees / at_once) if at_once else 0
             seconds = self._played(amounts, trees, at_once, chains, work.at_once)
@@ -165,17 +164,17 @@ class Stages:
             if name == SELECTION and (not config.select or arm == CONTROL):
                 continue
             tasks = _known(count_tasks(self.config.env, selection)) * config.episodes
-            amounts, factor, source = self._amounts(EVAL, self.config, turns, turns)
+            amounts, factor, source = self._amounts(EVAL, self.config.eval.sampling, turns, turns)
             seconds = self._played(amounts, tasks, min(config.in_flight, tasks), tasks / config.in_flight, 1)
             yield self._stage(arm.stage(name), f"{tasks:,} episodes", seconds, factor, source)
         if config.recovery:
-            amounts, factor, source = self._amounts(RECOVERY, self.config, turns, turns)
+            amounts, factor, source = self._amounts(RECOVERY, config.sampling, turns, turns)
             tasks = _known(count_tasks(self.config.env, config.tasks))
             seconds = self._played(amounts, tasks, min(config.in_flight, tasks), tasks / config.in_flight, 1)
             yield self._stage(arm.stage(RECOVERY), f"up to {tasks:,} episodes", seconds, max(factor, 2.0), source)
 
     def _training(self, arm: Arm, train: TrainConfig, trees: int, loss: Loss, *, warm: bool) -> StageForecast:
-        rows, factor, source = self._rows(warm, self.config)
+        rows, factor, source = self._rows(warm)
         steps = optimiser_steps(train, max(1, round(rows.each * trees)) if trees else None) or 1
         factor = factor if not train.steps else min(factor, 1.3)
         job = training_of(train, loss, self.workers, self.device, rows)
@@ -188,7 +187,7 @@ class Stages:
         return self._stage(arm.stage(TRAIN), amount, seconds, factor, source, trains=True)
 
     def _online(self, arm: Arm, number: int, method: Method, train: TrainConfig) -> StageForecast:
-        rows, factor, source = self._rows(False, self.config)
+        rows, factor, source = self._rows(False)
         steps = method.optimiser_steps(train, None) or 1
         each = speed.optimiser_step(
             self.shape, training_of(train, Loss.REINFORCE, self.workers, self.device, rows), self.device
@@ -201,7 +200,7 @@ class Stages:
         if watched is not None:
             tasks = _known(count_tasks(self.config.env, watched)) * self.config.eval.episodes
             turns = self.config.eval.max_steps or self.limit or 30
-            amounts, more, _ = self._amounts(EVAL, self.config, turns, turns)
+            amounts, more, _ = self._amounts(EVAL, self.config.eval.sampling, turns, turns)
             at_once = self.config.eval.in_flight
             seconds = seconds + times * self._played(amounts, tasks, min(at_once, tasks), tasks / at_once, 1)
             factor = max(factor, more)

@@ -58,14 +58,14 @@ def test_a_file_of_devices_is_checked(tmp_path: Path, change: tuple[str, str], m
 
 
 def test_this_machine_is_not_known_before_it_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="not measured yet"):
         hardware("this")
 
 
 @pytest.mark.slow
 def test_this_machine_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     found = measure()
     assert found.cores and not found.gpu and 0 < found.call_us < 1000 and found.float32_tflops > 1e-4

@@ -27,10 +27,10 @@ this: {title: two cores, memory_gib: 24, bandwidth_gb_s: 18, bfloat16_tflops: 0.
 @pytest.fixture
 def this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine that was measured, and a folder without runs."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cache/agentr").mkdir(parents=True)
-    (tmp_path / "cache/agentr/this.yaml").write_text(MACHINE)
+    (tmp_path / "state/agentr").mkdir(parents=True)
+    (tmp_path / "state/agentr/this.yaml").write_text(MACHINE)
     return tmp_path
 
 
