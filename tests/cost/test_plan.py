@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from agentr.cli import app
-from agentr.commands.plan import plan_run, read_within
+from agentr.commands.plan import pilot, plan_run, read_within
+from agentr.commands.run import _predict
 from agentr.cost.evidence import EARLIER_RUN, GUESS, OTHER_MODEL, SAME_RUN, Amounts, Evidence, Rows
 from agentr.cost.forecast import forecast
 from agentr.cost.hardware import hardware
@@ -15,6 +18,8 @@ from agentr.cost.needs import needs, require_room
 from agentr.cost.propose import propose
 from agentr.errors import ConfigError
 from agentr.methods import load, plan_of
+from agentr.read.run import Run
+from agentr.store.run import RunStore
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LARGE = ("agent_r_llama3_8b", "agent_r_qwen2_5_7b", "eto_llama2_7b", "dense_policy_llama3_8b", "et_agent_qwen2_5_7b")
@@ -145,3 +150,42 @@ def test_durations_are_read() -> None:
 def test_a_plan_without_evidence_says_that_it_guesses(this: Path) -> None:
     found = plan_run(plan_of(load(CONFIGS / "demo.yaml")), hardware("this"))
     assert all("a guess" in source for source in found.forecast.sources) and found.fits and found.devices == 1
+
+
+def test_a_run_notes_what_it_expects_once(this: Path) -> None:
+    plan = plan_of(load(CONFIGS / "demo.yaml"))
+    store = RunStore(this / "runs/demo")
+    store.open(plan.identity)
+    experiment: Any = SimpleNamespace(root=store.root, store=store)
+    for _ in range(2):
+        _predict(plan, experiment)
+    (noted,) = [event for event in Run(store.root).events() if event["event"] == "predicted"]
+    low, expected, high = noted["expected"]["rounds/01/collect"]
+    assert noted["on"] == "two cores" and low < expected < high
+    store.close()
+
+
+def test_a_run_that_cannot_fit_is_refused_before_it_starts(this: Path) -> None:
+    changes = ["model.source=hf", "model.path=Qwen/Qwen3-14B", "model.max_model_len=1024"]
+    plan = plan_of(load(CONFIGS / "demo.yaml", changes))
+    store = RunStore(this / "runs/large")
+    store.open(plan.identity)
+    experiment: Any = SimpleNamespace(root=store.root, store=store)
+    with pytest.raises(ConfigError, match=r"trainer, warm start needs at least .* GiB, and two cores has 24 GiB"):
+        _predict(plan, experiment)
+    store.close()
+
+
+def test_a_run_under_way_is_not_planned(this: Path) -> None:
+    store = RunStore(this / "runs/demo")
+    store.open(plan_of(load(CONFIGS / "demo.yaml")).identity)
+    code, text = said(str(CONFIGS / "demo.yaml"))
+    assert code != 0 and "is under way" in text
+    store.close()
+    assert said(str(CONFIGS / "demo.yaml"))[0] == 0
+
+
+def test_a_pilot_is_one_round_of_few_tasks() -> None:
+    found = pilot(plan_of(load(CONFIGS / "demo.yaml")), 20).config
+    assert (found.run.name, found.run.rounds, found.run.control) == ("demo-pilot", 1, False)
+    assert found.collect.tasks.limit == found.eval.tasks.limit == 20
