@@ -234,6 +234,9 @@ class TrainerConfig(Section):
     """Processes that share a batch; with use_gpu one GPU each."""
     use_gpu: bool = False
     """Train on GPUs."""
+    zero: Annotated[int, Field(ge=2, le=3)] = 2
+    """Stage of DeepSpeed's ZeRO: 2 splits gradients and optimiser states over the workers, 3 the weights too.
+    3 is slower, and for models whose weights do not fit otherwise."""
     share: Share = Share.time
     """How trainer and engines share the GPUs."""
     threads: PositiveInt = 2

@@ -1,7 +1,7 @@
 """Bytes on a device, by role and phase: what a role needs is what its worst phase needs.
 
 The trainer is DeepSpeed's ZeRO-2 (arXiv 1910.02054, section 5): every worker has all weights; masters in float32,
-Adam's two moments and gradients are split over the workers.
+Adam's two moments and gradients are split over the workers. With ZeRO-3 the weights are, too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _TILE_TOKENS, _TILE_WORDS = 4096, 32768
 _TILES_WITHOUT_TRITON = 7
 #: Most numbers of a bucket in which ZeRO-2 reduces gradients (``agentr.train.trainer.deepspeed_config``).
 _BUCKET = 200_000_000
+#: Most weights that ZeRO-3 keeps whole on a worker at a time.
+_LIVE = 1_000_000_000
 #: A process on a GPU before it loads a model: CUDA's context, libraries' work spaces, NCCL's buffers.
 _CONTEXT = 1.5 * GIB
 #: What PyTorch's allocator holds and cannot use.
@@ -46,6 +48,7 @@ class Training:
         bf16: Whether it computes in bfloat16, with masters in float32.
         checkpointing: Whether activations are computed again.
         rank: Of low-rank adapters; 0 means that all weights are trained.
+        zero: Stage of ZeRO: 3 splits the weights, too.
         reference: Whether a second model stands beside it.
     """
 
@@ -58,6 +61,7 @@ class Training:
     bf16: bool = True
     checkpointing: bool = False
     rank: int = 0
+    zero: int = 2
     reference: bool = False
 
     @property
@@ -71,7 +75,11 @@ def trainer_memory(shape: Shape, training: Training, device: Device) -> dict[str
     one that has imported everything."""
     width, k = given("bytes of a number", training.width, "bfloat16 2, float32 4"), _workers(training)
     trained = shape.adapters(training.rank) if training.rank else shape.parameters
-    fixed: Parts = {"weights": (shape.parameters * width).named("weights", "B")}
+    weights = shape.parameters * width / (k if training.zero == 3 else 1)
+    fixed: Parts = {"weights": weights.named("weights", "B")}
+    if training.zero == 3:
+        gathered = given("weights gathered at a time", min(shape.parameters.value, _LIVE), "DeepSpeed's default")
+        fixed["gathered weights"] = (gathered * width).named("gathered weights", "B")
     if training.rank:
         fixed["adapters"] = (trained * width).named("adapters", "B")
     if training.reference and not training.rank:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentr.config.model import Dtype, ModelConfig, ModelSource
 from agentr.config.text import read_yaml
-from agentr.config.training import TrainConfig
+from agentr.config.training import TrainConfig, TrainerConfig
 from agentr.cost.evidence import Rows
 from agentr.cost.hardware import Device
 from agentr.cost.memory import Training
@@ -44,11 +44,13 @@ def width_of(model: ModelConfig) -> int:
     return 4 if model.dtype is Dtype.float32 else 2
 
 
-def training_of(train: TrainConfig, loss: Loss, workers: int, device: Device, rows: Rows | None = None) -> Training:
+def training_of(
+    train: TrainConfig, loss: Loss, trainer: TrainerConfig, device: Device, rows: Rows | None = None
+) -> Training:
     """Returns what an optimiser step is made of; without evidence of rows as long as they may be."""
     sides = 2 if loss is Loss.PREFER else 1
     return Training(
-        workers=workers,
+        workers=trainer.workers,
         rows=train.micro_batch_size * sides,
         batch=train.batch_size * sides,
         longest=train.max_length,
@@ -57,6 +59,7 @@ def training_of(train: TrainConfig, loss: Loss, workers: int, device: Device, ro
         bf16=device.bf16 if train.bf16 is None else train.bf16,
         checkpointing=train.gradient_checkpointing,
         rank=train.lora.rank,
+        zero=trainer.zero,
         reference=loss is Loss.REINFORCE and train.grpo.kl > 0,
     )
 

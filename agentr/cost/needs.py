@@ -113,7 +113,9 @@ def _on_a_machine(plan: Plan, hardware: Hardware, shape: Shape) -> Iterator[Need
     }
 
     def parts(train: TrainConfig, loss: Loss) -> tuple[str, dict[str, Number]]:
-        found = memory.trainer_memory(shape, training_of(train, loss, workers, hardware.device), hardware.device)
+        found = memory.trainer_memory(
+            shape, training_of(train, loss, plan.config.trainer, hardware.device), hardware.device
+        )
         phase, _ = memory.worst(found)
         return phase, {**{name: part * workers for name, part in found[phase].items()}, **beside}
 
@@ -146,7 +148,7 @@ def _on_gpus(plan: Plan, hardware: Hardware, shape: Shape) -> Iterator[Need]:
         yield _need("engine", "drawing", fixed, room, tuple(keys))
 
     def parts(train: TrainConfig, loss: Loss) -> tuple[str, dict[str, Number]]:
-        found = memory.trainer_memory(shape, training_of(train, loss, trainer.workers, device), device)
+        found = memory.trainer_memory(shape, training_of(train, loss, trainer, device), device)
         phase, _ = memory.worst(found)
         return phase, found[phase]
 

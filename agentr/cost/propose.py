@@ -49,15 +49,18 @@ def propose(plan: Plan, hardware: Hardware, known: Sequence[Evidence]) -> Propos
         known: Evidence about the run.
     """
     heads = shape_of(plan.config.model).heads
-    for rank in (0, RANK):
-        fitting = []
-        for change in (*_as_it_is(plan, hardware, rank), *_changes(plan, heads, hardware, rank)):
+    # whole weights on each worker, split ones, and adapters where neither fits
+    for rank, zero in ((0, 2), (0, 3), (RANK, 2)):
+        fitting: dict[object, Proposal] = {}
+        for change in (*_as_it_is(plan, hardware, rank, zero), *_changes(plan, heads, hardware, rank, zero)):
+            if change.takes in fitting:  # with another share of the memory, which costs no time
+                continue
             tried = change.made(plan)
             if all(need.need.value <= MARGIN * need.room.value for need in needs(tried, hardware)):
-                fitting.append(Proposal(change.overrides(plan), forecast(tried, hardware, known)))
+                fitting[change.takes] = Proposal(change.overrides(plan), forecast(tried, hardware, known))
         if fitting:
-            fastest = min(found.forecast.seconds()[1] for found in fitting)
-            close = [found for found in fitting if found.forecast.seconds()[1] <= CLOSE * fastest]
+            fastest = min(found.forecast.seconds()[1] for found in fitting.values())
+            close = [found for found in fitting.values() if found.forecast.seconds()[1] <= CLOSE * fastest]
             return min(close, key=lambda found: (len(found.overrides), found.forecast.seconds()[1]))
     return None
 
@@ -73,6 +76,12 @@ class _Change:
 
     machine: Mapping[str, Any]
     training: Mapping[str, Any]
+
+    @property
+    def takes(self) -> object:
+        """Returns what of it decides how long a run takes."""
+        machine = {key: value for key, value in self.machine.items() if key != "policy.gpu_memory_utilization"}
+        return (*machine.items(), *self.training.items())
 
     def made(self, plan: Plan) -> Plan:
         """Returns the run with it."""
@@ -100,19 +109,21 @@ class _Change:
         return tuple(f"{key}={_written(value)}" for key, value, before in found if value != before)
 
 
-def _as_it_is(plan: Plan, hardware: Hardware, rank: int) -> Iterator[_Change]:
+def _as_it_is(plan: Plan, hardware: Hardware, rank: int, zero: int) -> Iterator[_Change]:
     """Yields the configuration without a change, if there are enough devices for it."""
-    if not rank and devices_of(plan) <= hardware.count:
+    if not rank and zero == 2 and devices_of(plan) <= hardware.count:
         yield _Change({}, {})
 
 
-def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int) -> Iterator[_Change]:
+def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int, zero: int) -> Iterator[_Change]:
     """Yields what may be set."""
     if not hardware.device.gpu:
-        yield from (_Change({}, training) for training in _cuts(plan, 1, rank))
+        yield from (_Change({}, training) for training in (_cuts(plan, 1, rank) if zero == 2 else ()))
         return
     for share in Share:
         for for_engines, workers in _splits(hardware.count, share):
+            if zero == 3 and workers == 1:
+                continue
             for parallel in (1, 2, 4, 8):
                 if for_engines % parallel or parallel > hardware.device.per_node or heads % parallel:
                     continue
@@ -127,6 +138,7 @@ def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int) -> Iterator[
                         "policy.max_num_seqs": max(plan.config.policy.max_num_seqs, _SEQUENCES),
                         "trainer.use_gpu": True,
                         "trainer.share": share,
+                        "trainer.zero": zero,
                         "trainer.workers": workers,
                     }
                     yield from (_Change(machine, training) for training in _cuts(plan, workers, rank))

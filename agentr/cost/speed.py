@@ -62,6 +62,9 @@ def optimiser_step(shape: Shape, training: Training, device: Device) -> Number:
     if training.workers > 1:
         sent = weights * training.width * (1 - 1 / training.workers)
         seconds = seconds + ((parts + 1) * sent / device.link).named("reducing and gathering", "s")
+        if training.zero == 3:
+            gathered = shape.parameters * training.width * (1 - 1 / training.workers)
+            seconds = seconds + (parts * 2 * gathered / device.link).named("gathering weights", "s")
     return seconds.named("optimiser step", "s")
 
 

@@ -177,7 +177,7 @@ class Stages:
         rows, factor, source = self._rows(warm)
         steps = optimiser_steps(train, max(1, round(rows.each * trees)) if trees else None) or 1
         factor = factor if not train.steps else min(factor, 1.3)
-        job = training_of(train, loss, self.workers, self.device, rows)
+        job = training_of(train, loss, self.config.trainer, self.device, rows)
         each = speed.optimiser_step(self.shape, job, self.device)
         started = given("a trainer's start", TRAINER_START_CALLS, "calls") * self.device.call
         written = self.shape.parameters * self.width / self.device.disk
@@ -190,7 +190,7 @@ class Stages:
         rows, factor, source = self._rows(False)
         steps = method.optimiser_steps(train, None) or 1
         each = speed.optimiser_step(
-            self.shape, training_of(train, Loss.REINFORCE, self.workers, self.device, rows), self.device
+            self.shape, training_of(train, Loss.REINFORCE, self.config.trainer, self.device, rows), self.device
         )
         handed = self.shape.parameters * self.width * 2 / self.device.disk
         started = TRAINER_START_CALLS * self.device.call

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from agentr.errors import ConfigError, ModelError, first_line
 from agentr.store.model_folder import require_model
@@ -31,6 +32,9 @@ def load_start(job: TrainJob) -> tuple[PreTrainedModel, PreTrainedTokenizerBase,
         ModelError: The checkpoint cannot be loaded.
     """
     require_model(job.start, "the start checkpoint")
+    # With ZeRO-3 transformers would split the model among the workers while it loads: also a second one of a single
+    # worker, which the others do not load.
+    unset_hf_deepspeed_config()
     try:
         tokenizer = AutoTokenizer.from_pretrained(job.start, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(job.start, dtype="auto", trust_remote_code=False)
@@ -96,7 +100,8 @@ def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
     for name, parameter in model.named_parameters():
         if adapted and not parameter.requires_grad:
             continue  # below an adapter; with bf16 it was rounded, so the start's own weights are taken
-        master = safe_get_full_fp32_param(parameter) if job.config.bf16 else parameter.data
+        whole = not job.config.bf16 and job.trainer.zero == 2  # else the masters, which are split
+        master = parameter.data if whole else safe_get_full_fp32_param(parameter)
         assert master is not None
         if trainer.args.should_save:  # beside the engine, accelerators may have no room for another copy
             weights[name] = master.detach().to("cpu", torch.float32 if adapted else dtype)

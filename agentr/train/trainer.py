@@ -1,4 +1,4 @@
-"""The common base of all losses' trainers: TRL on a DeepSpeed ZeRO-2 engine, in one worker.
+"""The common base of all losses' trainers: TRL on a DeepSpeed ZeRO engine, in one worker.
 
 TRL does not tokenise, template, truncate, pack or shuffle here: rows arrive as ids and masks and leave as batches.
 The targets of every step are counted over all micro-batches and workers, and compared with the masks of the dataset.
@@ -47,7 +47,8 @@ def learning_rate_factor(job: TrainJob, step: int, steps: int) -> float:
 
 
 def deepspeed_config(job: TrainJob, parameters: int) -> dict[str, Any]:
-    """Returns DeepSpeed's configuration: ZeRO stage 2, with optimiser states and gradients split over the workers.
+    """Returns DeepSpeed's configuration: ZeRO stage 2, with optimiser states and gradients split over the workers, or
+    3, with the weights split, too.
 
     Transformers fills in "auto". The buckets are allocated up front; DeepSpeed's default of 5e8 elements would cost
     2 GB for a model of a million parameters.
@@ -55,7 +56,7 @@ def deepspeed_config(job: TrainJob, parameters: int) -> dict[str, Any]:
     bucket = min(parameters, 200_000_000)
     return {
         "zero_optimization": {
-            "stage": 2,
+            "stage": job.trainer.zero,
             "overlap_comm": job.trainer.use_gpu,
             "reduce_bucket_size": bucket,
             "allgather_bucket_size": bucket,
@@ -158,7 +159,7 @@ class JobTrainer(Trainer):
         from deepspeed import DeepSpeedEngine
 
         assert isinstance(self.model_wrapped, DeepSpeedEngine), "training must run on DeepSpeed"
-        assert self.model_wrapped.zero_optimization_stage() == 2
+        assert self.model_wrapped.zero_optimization_stage() == self.job.trainer.zero
         return self.model_wrapped
 
     def grad_norm(self) -> float:

@@ -57,6 +57,7 @@ def test_the_worst_phase_is_what_counts() -> None:
         ({"rank": 64}, {}),
         ({}, {"bf16": False}),
         ({}, {"reference": True}),
+        ({"zero": 3}, {}),
         ({"trained": 0.1}, {"trained": 1.0}),
     ],
 )

@@ -54,7 +54,7 @@ def test_every_shipped_configuration_is_forecast(this: Path, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-@pytest.mark.parametrize("on", ["1xH100", "2xH100", "4xH100", "8xH100", "1x4090"])
+@pytest.mark.parametrize("on", ["2xH100", "1x4090"])
 def test_what_is_proposed_can_be_set_and_fits(name: str, on: str) -> None:
     path = CONFIGS / f"{name}.yaml"
     found = propose(plan_of(load(path)), machine := hardware(on), [])

@@ -58,6 +58,7 @@ def test_few_rows_are_left_out() -> None:
         ({"batch": 32}, {"batch": 64}),
         ({"trained": 0.2}, {"trained": 1.0}),
         ({"rows": 8}, {"rows": 1}),
+        ({"workers": 4}, {"workers": 4, "zero": 3}),
     ],
 )
 @pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-0.5B-Instruct"])

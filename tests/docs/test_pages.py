@@ -25,11 +25,11 @@ SCRIPTS = [
     (architecture, lambda: architecture.make),
     (a_turn, a_turn_part),
     (fidelity, lambda: fidelity.make),
-    (estimates, lambda: estimates.make),
+    pytest.param(estimates, lambda: estimates.make, marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize(("script", "maker"), SCRIPTS, ids=[script.PAGE.stem for script, _ in SCRIPTS])
+@pytest.mark.parametrize(("script", "maker"), SCRIPTS, ids=["architecture", "a_turn", "fidelity", "your_model_and_gpu"])
 def test_the_page_says_what_the_code_does(script, maker: Callable[[], Callable[[str], str]]) -> None:
     now = refreshed(script.PAGE, maker())
     assert now == script.PAGE.read_text(encoding="utf-8"), (

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from agentr.config.training import DPOConfig, TrainConfig, TrainerConfig
+from agentr.config.training import DPOConfig, LoRAConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError, ModelError, RunError
 from agentr.store.dataset import write_rows
 from agentr.train.job import TrainJob
@@ -73,6 +73,42 @@ def chain(
     for job, result in zip(jobs, results, strict=True):
         assert [line["step"] for line in seen if line["job"] == job.name] == list(range(1, result.steps + 1))
     return jobs
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_weights_that_are_split_too_are_trained_resumed_and_handed_over_alike(
+    chain: list[TrainJob], dataset: Path, pairs: Path, start: Path, tmp_path: Path
+) -> None:
+    """ZeRO-3 on two workers beside ZeRO-2 on one: rows, of which a worker is killed after a checkpoint, adapters,
+    pairs, and an online job, which publishes its weights."""
+    split = TrainerConfig(workers=2, threads=1, zero=3)
+    short = make_job(dataset, start, tmp_path / "short", workers=2, steps=4, micro_batch_size=2, checkpoint_every=2)
+    adapters = replace(short.config, lora=LoRAConfig(rank=4))
+    jobs = [
+        short,
+        replace(short, out=tmp_path / "lora", name="lora", config=adapters),
+        make_job(pairs, start, tmp_path / "pairs", workers=2, steps=4, micro_batch_size=2, dpo=chain[3].config.dpo),
+        make_online_job(start, tmp_path / "online", workers=2),
+    ]
+    jobs = [replace(job, trainer=split) for job in jobs]
+    killed: list[int] = []
+
+    def kill_once(line: dict) -> None:
+        if line["job"] == "short" and line["step"] >= 3 and not killed:
+            killed.append(worker_pids(jobs[0])[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    train_many(jobs, kill_once)
+    assert killed and len(worker_pids(jobs[0])) == 2
+    for job, one in zip((jobs[0], *jobs[2:]), chain[2:], strict=True):
+        for line, other in zip(job.read_metrics(), one.read_metrics(), strict=True):
+            assert line["loss"] == pytest.approx(other["loss"], rel=1e-3, abs=1e-5)
+            assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3, abs=1e-5)
+        assert distance(job.model, one.model) < 1e-3
+    online = jobs[3]
+    assert isinstance(online, OnlineJob) and distance(online.published(3), online.model) == 0.0
+    assert distance(jobs[1].model, start) > 0
 
 
 @pytest.mark.cluster
