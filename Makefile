@@ -17,6 +17,7 @@ $(VENV)/.ready: locks/cpu.lock locks/install.sh pyproject.toml
 	locks/install.sh $(VENV) cpu
 
 demo: setup ## Two rounds of Agent-R on TextCraft with a control arm; writes runs/demo/report.html
+	$(BIN)/agentr plan configs/demo.yaml
 	$(BIN)/agentr run configs/demo.yaml
 
 test: setup ## What proves an installation: the fast tests, and a run each that imitates, prefers and reinforces

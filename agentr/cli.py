@@ -132,9 +132,11 @@ def plan_command(
 ) -> None:
     """Say what a run takes before it starts: hours, memory, money, and what to set so that it fits and is fastest."""
     from agentr.commands import plan as planning
+    from agentr.commands.run import run as run_experiment
     from agentr.config.named import looking
     from agentr.cost.hardware import THIS, hardware, measured_file
     from agentr.methods import plan_of, read
+    from agentr.observe.progress import Reporter
 
     if measure_this:
         planning.measure()
@@ -143,22 +145,17 @@ def plan_command(
         if not measure_this:
             raise ConfigError("a configuration is wanted", hint="Such as: agentr plan configs/demo.yaml --on 4xH100")
         return
-    with looking(not trust), trusting(trust):
-        reading = read(config, overrides or [])
-    plan = plan_of(reading.config)
-    planning.require_idle(plan)
     limit = planning.read_within(within) if within else 0.0
-    machine = (
-        planning.measured(lambda text: echo(text, err=True))
-        if on == THIS
-        else hardware(on, planning.devices_file(devices))
-    )
-    if pilot_tasks:
-        from agentr.commands.run import run as run_experiment
-        from agentr.observe.progress import Reporter
-
-        run_experiment(planning.pilot(plan, pilot_tasks), Reporter())
-    found = planning.plan_run(plan, machine, price=price, within=limit)
+    with looking(not (trust or pilot_tasks)), trusting(trust):
+        plan = plan_of(read(config, overrides or []).config)
+        planning.require_idle(plan)
+        if on == THIS:
+            machine = planning.measured(lambda text: echo(text, err=True))
+        else:
+            machine = hardware(on, planning.devices_file(devices))
+        if pilot_tasks:
+            run_experiment(planning.pilot(plan, pilot_tasks), Reporter())
+        found = planning.plan_run(plan, machine, price=price, within=limit)
     if as_json:
         echo(json.dumps(planning.as_data(found), indent=2))
     elif explain:
@@ -422,7 +419,21 @@ def _root(
 
 
 #: The commands that only look: at runs, archives and models of anybody. They run no code that those name.
-LOOK = ("status", "ui", "report", "logs", "export", "doctor", "pack", "unpack", "prune", "list", "init", "config")
+LOOK = (
+    "plan",
+    "status",
+    "ui",
+    "report",
+    "logs",
+    "export",
+    "doctor",
+    "pack",
+    "unpack",
+    "prune",
+    "list",
+    "init",
+    "config",
+)
 
 #: The commands as the help shows them, in this order.
 GROUPS: dict[str, tuple[str, ...]] = {

@@ -62,8 +62,8 @@ def named(words: list[str]) -> tuple[str, list[str]]:
     return name, rest
 
 
-def test_there_are_24_commands() -> None:
-    assert len([name for name, command in COMMANDS.items() if not getattr(command, "commands", ())]) == 24
+def test_there_are_25_commands() -> None:
+    assert len([name for name, command in COMMANDS.items() if not getattr(command, "commands", ())]) == 25
 
 
 def test_every_command_has_an_example() -> None:

@@ -18,7 +18,7 @@ from agentr.cost.bounds import estimate
 from agentr.cost.evidence import OTHER_MODEL, Evidence, evidence
 from agentr.cost.forecast import Forecast, forecast
 from agentr.cost.hardware import THIS, Hardware, hardware, measured_file
-from agentr.cost.needs import Need
+from agentr.cost.needs import MemoryNeed
 from agentr.cost.number import Number, shown
 from agentr.cost.propose import Proposal, devices_of, propose
 from agentr.errors import ConfigError, RunError
@@ -274,7 +274,7 @@ def _better(found: Planned, best: Proposal) -> str:
     return f"{why}: {span(mid)}{money}, with"
 
 
-def _needs(need: Need) -> str:
+def _needs(need: MemoryNeed) -> str:
     fits = "fits" if need.fits else "DOES NOT FIT"
     return f"{fits}: {need.role} needs {need.need.shown()} of {need.room.shown()} at its worst ({need.phase})"
 

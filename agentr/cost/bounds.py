@@ -164,7 +164,7 @@ class _Round:
 
     Attributes:
         tokens: Of the completions.
-        beside: Stages that draw no turns that count.
+        beside: StageForecaster that draw no turns that count.
         validated: Episodes of validation while it trains.
         optimiser_steps: None if they depend on the rows.
     """

@@ -63,11 +63,11 @@ class Amounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class RowCounts:
     """A dataset.
 
     Attributes:
-        each: Rows for a tree.
+        each: RowCounts for a tree.
         tokens: Mean tokens of a row that goes through the model; of a pair, of a side.
         trained: Share of them that are targets.
     """
@@ -91,7 +91,7 @@ class Evidence:
     source: str
     factor: float
     stages: dict[str, Amounts] = field(default_factory=dict)
-    rows: dict[bool, Rows] = field(default_factory=dict)
+    rows: dict[bool, RowCounts] = field(default_factory=dict)
 
 
 def evidence(plan: Plan) -> list[Evidence]:
@@ -119,7 +119,7 @@ def evidence(plan: Plan) -> list[Evidence]:
 def of_run(run: Run, factor: float) -> Evidence:
     """Returns what a run's sealed stages took."""
     stages: dict[str, list[Amounts]] = {}
-    rows: dict[bool, list[Rows]] = {}
+    rows: dict[bool, list[RowCounts]] = {}
     for arm in run.arms:
         for name, amounts in _trees(arm):
             stages.setdefault(name, []).append(amounts)
@@ -132,7 +132,7 @@ def of_run(run: Run, factor: float) -> Evidence:
         factor,
         {name: sum(each, Amounts()) * (1 / len(each)) for name, each in stages.items()},
         {
-            warm: Rows(**{f.name: sum(getattr(r, f.name) for r in each) / len(each) for f in fields(Rows)})
+            warm: RowCounts(**{f.name: sum(getattr(r, f.name) for r in each) / len(each) for f in fields(RowCounts)})
             for warm, each in rows.items()
         },
     )
@@ -160,9 +160,9 @@ def guess(model: ModelConfig, sampling: SamplingConfig, bound: int, turns: int) 
     )
 
 
-def guessed_rows(build: BuildConfig) -> Rows:
+def guessed_rows(build: BuildConfig) -> RowCounts:
     """Returns what a dataset may be where nothing is known."""
-    return Rows(each=2.0, tokens=0.4 * build.max_length, trained=0.3)
+    return RowCounts(each=2.0, tokens=0.4 * build.max_length, trained=0.3)
 
 
 def _trees(arm: RunRound) -> Iterator[tuple[str, Amounts]]:
@@ -176,12 +176,12 @@ def _trees(arm: RunRound) -> Iterator[tuple[str, Amounts]]:
         yield name, Amounts.of(spent, summary.trees)
 
 
-def _rows(dataset: Dataset, arm: RunRound) -> Rows:
+def _rows(dataset: Dataset, arm: RunRound) -> RowCounts:
     summary = dataset.summary
     sides = 2 if summary.type == "preferences" else 1
     trees = max((s.summary.trees for s in arm.exploration().values() if s.sealed), default=0) or summary.tasks
     tokens = summary.tokens / summary.rows / sides
-    return Rows(
+    return RowCounts(
         each=summary.rows / max(trees, 1), tokens=tokens, trained=summary.trained_tokens / max(summary.tokens, 1)
     )
 

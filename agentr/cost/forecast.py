@@ -9,9 +9,9 @@ from agentr.config.policy import Device
 from agentr.cost.evidence import Evidence, evidence
 from agentr.cost.hardware import THIS, Hardware, hardware, measured_file
 from agentr.cost.models import shape_of
-from agentr.cost.needs import Need, needs
+from agentr.cost.needs import MemoryNeed, needs
 from agentr.cost.shape import Shape
-from agentr.cost.stages import StageForecast, Stages
+from agentr.cost.stages import StageForecast, StageForecaster
 from agentr.errors import ConfigError
 from agentr.rounds.plan import Plan
 
@@ -30,7 +30,7 @@ class Forecast:
     hardware: Hardware
     shape: Shape
     stages: list[StageForecast]
-    needs: list[Need]
+    needs: list[MemoryNeed]
     sources: list[str]
 
     @property
@@ -58,7 +58,7 @@ def forecast(plan: Plan, hardware: Hardware, known: Sequence[Evidence] | None = 
         ModelError: The size of the model is not known.
     """
     shape = shape_of(plan.config.model)
-    found = Stages(plan, hardware, shape, evidence(plan) if known is None else known)
+    found = StageForecaster(plan, hardware, shape, evidence(plan) if known is None else known)
     stages = list(found.stages())
     return Forecast(
         hardware=hardware,

@@ -26,7 +26,7 @@ GIB = 1024**3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class DeviceSpec:
     """What engines and workers run on: a GPU, or the cores of a machine.
 
     Attributes:
@@ -111,7 +111,7 @@ class Hardware:
     """
 
     name: str
-    device: Device
+    device: DeviceSpec
     count: int = 1
 
 
@@ -145,7 +145,7 @@ def hardware(text: str, more: Path | None = None) -> Hardware:
     return Hardware(text.strip(), there[name], int(found[1] or 1))
 
 
-def read_devices(path: Path) -> dict[str, Device]:
+def read_devices(path: Path) -> dict[str, DeviceSpec]:
     """Reads a file of devices by their names.
 
     Raises:
@@ -159,7 +159,7 @@ def read_devices(path: Path) -> dict[str, Device]:
             f"{path} cannot be read: {first_line(error)}", hint="docs/cost.md#hardware shows one."
         ) from error
     return {
-        str(name): typed(Device, entry, f"{path}: {name}")
+        str(name): typed(DeviceSpec, entry, f"{path}: {name}")
         for name, entry in typed(dict[str, dict[str, Any]], said, str(path)).items()
     }
 
@@ -171,5 +171,5 @@ def measured_file() -> Path:
 
 
 @cache
-def _shipped() -> Mapping[str, Device]:
+def _shipped() -> Mapping[str, DeviceSpec]:
     return read_devices(Path(__file__).with_name("hardware.yaml"))

@@ -11,14 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agentr.config.text import dump_yaml
-from agentr.cost.hardware import GIB, THIS, Device, measured_file
+from agentr.cost.hardware import GIB, THIS, DeviceSpec, measured_file
 from agentr.store.files import make_folder, write_bytes
 
 #: Seconds of each measurement.
 _LONG = 0.5
 
 
-def measure() -> Device:
+def measure() -> DeviceSpec:
     """Returns what this machine's cores do, all at once, with what torch would use."""
     import torch
 
@@ -35,7 +35,7 @@ def measure() -> Device:
     copied = 2 * block.nbytes / _seconds(lambda: there.copy_(block))
     one = torch.zeros(1)
     call = _seconds(lambda: [one.add_(1.0) for _ in range(1000)]) / 1000
-    return Device(
+    return DeviceSpec(
         title=f"{platform.processor() or platform.machine()}, {cores} cores",
         memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 2),
         bandwidth_gb_s=round(copied / 1e9, 2),
@@ -50,7 +50,7 @@ def measure() -> Device:
     )
 
 
-def keep(device: Device) -> Path:
+def keep(device: DeviceSpec) -> Path:
     """Writes what was measured to where ``--on this`` finds it, and returns the file."""
     path = measured_file()
     make_folder(path.parent)

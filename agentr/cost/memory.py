@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from agentr.cost.hardware import GIB, Device
+from agentr.cost.hardware import GIB, DeviceSpec
 from agentr.cost.number import Number, given, least
 from agentr.cost.shape import Shape
 
@@ -35,13 +35,13 @@ _ENGINE_WORK = 2.5 * GIB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingSetup:
     """What decides the memory and the time of an optimiser step.
 
     Attributes:
         workers: Processes that share a batch.
-        rows: Rows of a micro-batch that go through the model; of a pair both sides.
-        batch: Rows of an optimiser step, over all workers, counted alike.
+        rows: RowCounts of a micro-batch that go through the model; of a pair both sides.
+        batch: RowCounts of an optimiser step, over all workers, counted alike.
         longest: Longest row in tokens.
         mean: Mean tokens of a row.
         trained: Share of tokens that are targets.
@@ -70,7 +70,7 @@ class Training:
         return 2 if self.bf16 else 4
 
 
-def trainer_memory(shape: Shape, training: Training, device: Device) -> dict[str, Parts]:
+def trainer_memory(shape: Shape, training: TrainingSetup, device: DeviceSpec) -> dict[str, Parts]:
     """Returns what a worker's device holds, by phase and part. On a machine without a GPU: what a process holds above
     one that has imported everything."""
     width, k = given("bytes of a number", training.width, "bfloat16 2, float32 4"), _workers(training)
@@ -112,7 +112,7 @@ def trainer_memory(shape: Shape, training: Training, device: Device) -> dict[str
     return phases
 
 
-def activations(shape: Shape, training: Training) -> Number:
+def activations(shape: Shape, training: TrainingSetup) -> Number:
     """What the layers keep of a micro-batch for the backward pass (arXiv 2205.05198, section 4, counted for these
     layers and this attention, which keeps no scores)."""
     tokens = given("tokens of a micro-batch", training.rows * training.longest, "rows x longest row")
@@ -123,7 +123,7 @@ def activations(shape: Shape, training: Training) -> Number:
     return (tokens * (layers + 1) * kept).named("activations", "B")
 
 
-def output_layer(shape: Shape, training: Training, device: Device) -> Number:
+def output_layer(shape: Shape, training: TrainingSetup, device: DeviceSpec) -> Number:
     """The logits are never there as a whole: TRL's fused output layer goes through pieces of them, and adds the
     gradient of its weights up in float32."""
     targets = given(
@@ -135,7 +135,7 @@ def output_layer(shape: Shape, training: Training, device: Device) -> Number:
     return (piece * copies + sums).named("output layer", "B")
 
 
-def engine_memory(shape: Shape, width: int, tensor_parallel: int, share: float, device: Device) -> Parts:
+def engine_memory(shape: Shape, width: int, tensor_parallel: int, share: float, device: DeviceSpec) -> Parts:
     """Returns what a GPU of an engine holds: vLLM takes a share of the memory, and what weights leave is cache.
 
     Args:
@@ -166,5 +166,5 @@ def worst(phases: Mapping[str, Parts]) -> tuple[str, Number]:
     return name, needs[name]
 
 
-def _workers(training: Training) -> Number:
+def _workers(training: TrainingSetup) -> Number:
     return given("workers", training.workers, "trainer.workers")

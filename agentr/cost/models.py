@@ -9,9 +9,9 @@ from typing import Any
 from agentr.config.model import Dtype, ModelConfig, ModelSource
 from agentr.config.text import read_yaml
 from agentr.config.training import TrainConfig, TrainerConfig
-from agentr.cost.evidence import Rows
-from agentr.cost.hardware import Device
-from agentr.cost.memory import Training
+from agentr.cost.evidence import RowCounts
+from agentr.cost.hardware import DeviceSpec
+from agentr.cost.memory import TrainingSetup
 from agentr.cost.shape import Shape, read_shape
 from agentr.errors import ModelError
 from agentr.models import nano
@@ -45,11 +45,11 @@ def width_of(model: ModelConfig) -> int:
 
 
 def training_of(
-    train: TrainConfig, loss: Loss, trainer: TrainerConfig, device: Device, rows: Rows | None = None
-) -> Training:
+    train: TrainConfig, loss: Loss, trainer: TrainerConfig, device: DeviceSpec, rows: RowCounts | None = None
+) -> TrainingSetup:
     """Returns what an optimiser step is made of; without evidence of rows as long as they may be."""
     sides = 2 if loss is Loss.PREFER else 1
-    return Training(
+    return TrainingSetup(
         workers=trainer.workers,
         rows=train.micro_batch_size * sides,
         batch=train.batch_size * sides,

@@ -27,7 +27,7 @@ RANK = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Need:
+class MemoryNeed:
     """What a role needs of one device, at its worst.
 
     Attributes:
@@ -51,7 +51,7 @@ class Need:
         return self.need.value <= self.room.value
 
 
-def needs(plan: Plan, hardware: Hardware, shape: Shape | None = None) -> list[Need]:
+def needs(plan: Plan, hardware: Hardware, shape: Shape | None = None) -> list[MemoryNeed]:
     """Returns what each role needs of a device.
 
     Raises:
@@ -61,7 +61,7 @@ def needs(plan: Plan, hardware: Hardware, shape: Shape | None = None) -> list[Ne
     return list(_on_gpus(plan, hardware, shape) if hardware.device.gpu else _on_a_machine(plan, hardware, shape))
 
 
-def require_room(found: list[Need], title: str) -> None:
+def require_room(found: list[MemoryNeed], title: str) -> None:
     """Refuses what cannot fit, however short rows are.
 
     Args:
@@ -100,7 +100,7 @@ def trainings(plan: Plan) -> dict[str, tuple[str, TrainConfig, Loss, bool]]:
     return found
 
 
-def _on_a_machine(plan: Plan, hardware: Hardware, shape: Shape) -> Iterator[Need]:
+def _on_a_machine(plan: Plan, hardware: Hardware, shape: Shape) -> Iterator[MemoryNeed]:
     policy, workers = plan.config.policy, plan.config.trainer.workers
     beside = {
         "engines' cache": given(
@@ -128,7 +128,7 @@ def _on_a_machine(plan: Plan, hardware: Hardware, shape: Shape) -> Iterator[Need
         )
 
 
-def _on_gpus(plan: Plan, hardware: Hardware, shape: Shape) -> Iterator[Need]:
+def _on_gpus(plan: Plan, hardware: Hardware, shape: Shape) -> Iterator[MemoryNeed]:
     policy, trainer, device = plan.config.policy, plan.config.trainer, hardware.device
     width, split, share = width_of(plan.config.model), policy.tensor_parallel_size, policy.gpu_memory_utilization
     if policy.backend is not PolicyBackend.openai:
@@ -160,10 +160,10 @@ def _on_gpus(plan: Plan, hardware: Hardware, shape: Shape) -> Iterator[Need]:
         yield _need(f"trainer, {where}", *parts(train, loss), room, _mended(section, train, loss, parts, room))
 
 
-def _need(role: str, phase: str, parts: dict[str, Number], room: Number, keys: tuple[str, ...]) -> Need:
+def _need(role: str, phase: str, parts: dict[str, Number], room: Number, keys: tuple[str, ...]) -> MemoryNeed:
     ordered = dict(sorted(parts.items(), key=lambda item: -item[1].value))
     need = memory.total(ordered).named(f"{role}: {phase}", "B")
-    return Need(
+    return MemoryNeed(
         role=role, phase=phase, need=need, room=room, parts=ordered, keys=keys if need.value > room.value else ()
     )
 

@@ -6,8 +6,8 @@ models are bound everywhere. The constants below are all that was set by measure
 
 from __future__ import annotations
 
-from agentr.cost.hardware import Device
-from agentr.cost.memory import Training
+from agentr.cost.hardware import DeviceSpec
+from agentr.cost.memory import TrainingSetup
 from agentr.cost.number import Number, given, most
 from agentr.cost.shape import Shape
 
@@ -33,7 +33,7 @@ SEQUENCE_CALLS, SEQUENCE_CALLS_CPU = 8.0, 70.0
 TURN_CALLS = 150.0
 
 
-def optimiser_step(shape: Shape, training: Training, device: Device) -> Number:
+def optimiser_step(shape: Shape, training: TrainingSetup, device: DeviceSpec) -> Number:
     """Seconds of an optimiser step."""
     rows = given("rows of a step", training.batch, "train.batch_size; of a pair both sides")
     k = given("workers", training.workers, "trainer.workers")
@@ -69,7 +69,7 @@ def optimiser_step(shape: Shape, training: Training, device: Device) -> Number:
 
 
 def engine_step(
-    shape: Shape, sequences: float, context: float, device: Device, *, width: int = 2, tensor_parallel: int = 1
+    shape: Shape, sequences: float, context: float, device: DeviceSpec, *, width: int = 2, tensor_parallel: int = 1
 ) -> Number:
     """Seconds in which an engine draws one token for each of its sequences.
 
@@ -93,7 +93,7 @@ def engine_step(
 
 
 def prefill(
-    shape: Shape, tokens: Number, context: float, device: Device, *, width: int = 2, tensor_parallel: int = 1
+    shape: Shape, tokens: Number, context: float, device: DeviceSpec, *, width: int = 2, tensor_parallel: int = 1
 ) -> Number:
     """Seconds in which an engine reads prompts.
 
@@ -106,18 +106,18 @@ def prefill(
     return (work / tensor_parallel / _reached(device, width == 2)).named("reading prompts", "s")
 
 
-def _together(shape: Shape, device: Device, tensor_parallel: int) -> Number | float:
+def _together(shape: Shape, device: DeviceSpec, tensor_parallel: int) -> Number | float:
     if tensor_parallel == 1:
         return 0
     each = given("an all-reduce", 1.5e-5 if device.nvlink else 6e-5, "a constant: its latency", "s")
     return (2 * given("layers", shape.layers, shape.source) * each).named("all-reduces", "s")
 
 
-def _reached(device: Device, bf16: bool) -> Number:
+def _reached(device: DeviceSpec, bf16: bool) -> Number:
     share = given("share of the peak", ARITHMETIC if device.gpu else ARITHMETIC_CPU, "a constant")
     return (device.arithmetic(bf16) * share).named("arithmetic that is reached", "FLOP/s")
 
 
-def _bandwidth(device: Device) -> Number:
+def _bandwidth(device: DeviceSpec) -> Number:
     share = given("share of the bandwidth", BANDWIDTH if device.gpu else 1.0, "a constant; a measured one is reached")
     return (device.bandwidth * share).named("bandwidth that is reached", "B/s")

@@ -10,7 +10,7 @@ from agentr.config.policy import PolicyBackend, SamplingConfig
 from agentr.config.training import TrainConfig
 from agentr.cost import speed
 from agentr.cost.bounds import Bound, count_tasks
-from agentr.cost.evidence import GUESS, Amounts, Evidence, Rows, guess, guessed_rows
+from agentr.cost.evidence import GUESS, Amounts, Evidence, RowCounts, guess, guessed_rows
 from agentr.cost.hardware import Hardware
 from agentr.cost.models import training_of, width_of
 from agentr.cost.number import Number, given, most
@@ -69,7 +69,7 @@ class StageForecast:
         return self.seconds.value * self.factor
 
 
-class Stages:
+class StageForecaster:
     """Puts a run's stages together.
 
     Attributes:
@@ -102,7 +102,7 @@ class Stages:
                 return found, one.factor, self._from(stage, one.source)
         return guess(self.config.model, sampling, bound, turns), GUESS, self._from(stage, "a guess")
 
-    def _rows(self, warm: bool) -> tuple[Rows, float, str]:
+    def _rows(self, warm: bool) -> tuple[RowCounts, float, str]:
         for one in self.known:
             if (found := one.rows.get(warm)) is not None:
                 return found, one.factor, self._from("rows", one.source)

@@ -1,9 +1,9 @@
 """Attention for rows that stand behind one another in one sequence: no padding, and common beginnings stand once.
 
-A layout (`agentr.train.prefixes`) says which places of the sequence each run of places attends to besides its own
-earlier ones. On a CPU that is two matrix products a run, in float32 and with the softmax computed again backwards:
+A layout (`agentr.train.prefixes`) says which places of the sequence each segment of places attends to besides its own
+earlier ones. On a CPU that is two matrix products a segment, in float32 and with the softmax computed again backwards:
 faster at these sizes than PyTorch's own kernel, and nearer to float64's gradients in bfloat16, whose eight bits are too
-few for the scores of heads that copy. Elsewhere each run goes through PyTorch's kernel for the device.
+few for the scores of heads that copy. Elsewhere each segment goes through PyTorch's kernel for the device.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from transformers import AttentionInterface, PreTrainedModel
 #: The name under which transformers finds this attention.
 NAME = "agentr_rows"
 
-#: Most places of a run that are computed at a time on a CPU: scores grow with its length times what it sees.
+#: Most places of a segment that are computed at a time on a CPU: scores grow with its length times what it sees.
 _LONGEST = 512
 
 
 @dataclass(frozen=True)
-class Run:
+class Segment:
     """Places ``start`` to ``end`` of a sequence, each of which attends to ``before`` and to those from ``start`` on up
     to itself.
 
@@ -39,17 +39,18 @@ class Run:
         own = values[..., self.start : self.end, :]
         return torch.cat([values.index_select(-2, self.before), own], -2) if len(self.before) else own
 
-    def pieces(self, longest: int) -> Sequence["Run"]:
-        """Returns the same as runs of at most ``longest`` places."""
+    def pieces(self, longest: int) -> Sequence["Segment"]:
+        """Returns the same as segments of at most ``longest`` places."""
         if self.end - self.start <= longest:
             return (self,)
         of = range(self.start, self.end, longest)
         every = torch.cat([self.before, torch.arange(self.start, self.end, device=self.before.device)])
         return [
-            Run(start, min(start + longest, self.end), every[: len(self.before) + start - self.start]) for start in of
+            Segment(start, min(start + longest, self.end), every[: len(self.before) + start - self.start])
+            for start in of
         ]
 
-    def to(self, device: torch.device) -> "Run":
+    def to(self, device: torch.device) -> "Segment":
         return replace(self, before=self.before.to(device))
 
 
@@ -79,7 +80,7 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    behind: Sequence[Run] = (),
+    behind: Sequence[Segment] = (),
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention in the form that transformers asks for.
@@ -87,7 +88,7 @@ def attend(
     Args:
         query: Shape [1, heads, L, D].
         key: Shape [1, KV heads, L, D], as ``value``.
-        behind: The runs; places of none attend to nothing and get 0.
+        behind: The segments; places of none attend to nothing and get 0.
 
     Returns:
         Shape [1, L, heads, D].
@@ -95,7 +96,7 @@ def attend(
     assert behind and attention_mask is None and len(query) == 1, "rows must be laid out by forward_of"
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.device.type == "cpu":
-        pieces = [piece for run in behind for piece in run.pieces(_LONGEST)]
+        pieces = [piece for segment in behind for piece in segment.pieces(_LONGEST)]
         found = _Products.apply(query[0], key[0], value[0], pieces, scale)
     else:
         found = by_kernel(query, key, value, behind, scale)[0]
@@ -106,19 +107,19 @@ AttentionInterface.register(NAME, attend)
 
 
 def by_kernel(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, behind: Sequence[Run], scale: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, behind: Sequence[Segment], scale: float
 ) -> torch.Tensor:
-    """The same by PyTorch's kernels, run by run. All have shape [1, heads, L, D]."""
+    """The same by PyTorch's kernels, segment by segment. All have shape [1, heads, L, D]."""
     parts = []
-    for run in behind:
-        mine, keys, values = query[:, :, run.start : run.end], run.seen(key), run.seen(value)
+    for segment in behind:
+        mine, keys, values = query[:, :, segment.start : segment.end], segment.seen(key), segment.seen(value)
         parts.append(
             torch.nn.functional.scaled_dot_product_attention(
                 mine,
                 keys,
                 values,
-                attn_mask=causal_lower_right(mine.shape[2], keys.shape[2]) if len(run.before) else None,
-                is_causal=not len(run.before),
+                attn_mask=causal_lower_right(mine.shape[2], keys.shape[2]) if len(segment.before) else None,
+                is_causal=not len(segment.before),
                 scale=scale,
                 enable_gqa=query.shape[1] != key.shape[1],
             )
@@ -131,14 +132,16 @@ class _Products(torch.autograd.Function):
     """Attention by matrix products in float32. ``query`` is [heads, L, D], ``key`` and ``value`` [KV heads, L, D]."""
 
     @staticmethod
-    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, runs: Any, scale: float) -> Any:
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Any, scale: float
+    ) -> Any:
         ctx.save_for_backward(query, key, value)
-        ctx.runs, ctx.scale = runs, scale
+        ctx.segments, ctx.scale = segments, scale
         q, k, v = _floats(query, key, value, scale)
         found = torch.zeros_like(q)
-        for run in runs:
-            probs = _probabilities(q, k, run)
-            found[:, :, run.start : run.end] = (probs @ run.seen(v)).unflatten(1, (q.shape[1], -1))
+        for segment in segments:
+            probs = _probabilities(q, k, segment)
+            found[:, :, segment.start : segment.end] = (probs @ segment.seen(v)).unflatten(1, (q.shape[1], -1))
         return found.flatten(0, 1).to(query.dtype)
 
     @staticmethod
@@ -147,16 +150,16 @@ class _Products(torch.autograd.Function):
         q, k, v = _floats(query, key, value, ctx.scale)
         g = grad.float().contiguous().unflatten(0, (len(k), -1))
         to_q, to_k, to_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for run in ctx.runs:
-            probs = _probabilities(q, k, run)
-            mine = g[:, :, run.start : run.end].flatten(1, 2)
-            seen = run.seen(k)
-            _add(to_v, run, probs.mT @ mine)
-            inner = mine @ run.seen(v).mT
+        for segment in ctx.segments:
+            probs = _probabilities(q, k, segment)
+            mine = g[:, :, segment.start : segment.end].flatten(1, 2)
+            seen = segment.seen(k)
+            _add(to_v, segment, probs.mT @ mine)
+            inner = mine @ segment.seen(v).mT
             inner -= (inner * probs).sum(-1, keepdim=True)
             inner *= probs
-            to_q[:, :, run.start : run.end] = (inner @ seen).unflatten(1, (q.shape[1], -1))
-            _add(to_k, run, inner.mT @ q[:, :, run.start : run.end].flatten(1, 2))
+            to_q[:, :, segment.start : segment.end] = (inner @ seen).unflatten(1, (q.shape[1], -1))
+            _add(to_k, segment, inner.mT @ q[:, :, segment.start : segment.end].flatten(1, 2))
         return (to_q * ctx.scale).flatten(0, 1).to(query.dtype), to_k.to(key.dtype), to_v.to(value.dtype), None, None
 
 
@@ -167,18 +170,18 @@ def _floats(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: 
     return queries, key.float().contiguous(), value.float().contiguous()
 
 
-def _probabilities(q: torch.Tensor, k: torch.Tensor, run: Run) -> torch.Tensor:
-    """Returns how much each place of a run attends to each that it sees: [KV heads, G * run, seen]."""
-    size = run.end - run.start
-    scores = q[:, :, run.start : run.end].flatten(1, 2) @ run.seen(k).mT
+def _probabilities(q: torch.Tensor, k: torch.Tensor, segment: Segment) -> torch.Tensor:
+    """Returns how much each place of a segment attends to each that it sees: [KV heads, G * segment, seen]."""
+    size = segment.end - segment.start
+    scores = q[:, :, segment.start : segment.end].flatten(1, 2) @ segment.seen(k).mT
     later = torch.ones((size, size), dtype=torch.bool).triu(1)
     scores.unflatten(1, (-1, size))[..., -size:].masked_fill_(later, -torch.inf)
     return scores.softmax(-1)
 
 
-def _add(to: torch.Tensor, run: Run, found: torch.Tensor) -> None:
-    """Adds gradients of what a run sees to those of the places."""
-    count = len(run.before)
+def _add(to: torch.Tensor, segment: Segment, found: torch.Tensor) -> None:
+    """Adds gradients of what a segment sees to those of the places."""
+    count = len(segment.before)
     if count:
-        to.index_add_(1, run.before, found[:, :count])
-    to[:, run.start : run.end] += found[:, count:]
+        to.index_add_(1, segment.before, found[:, :count])
+    to[:, segment.start : segment.end] += found[:, count:]

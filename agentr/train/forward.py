@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from trl.trainer.utils import FusedCausalLMOutput
 
-from agentr.train.attention import Run
+from agentr.train.attention import Segment
 from agentr.train.data import IGNORE, padded_length
 from agentr.train.prefixes import behind_one_another
 
@@ -33,7 +33,7 @@ class Forward:
     lengths_P: torch.Tensor
     places_RT: torch.Tensor
     row_tokens: int
-    behind: tuple[Run, ...] = ()
+    behind: tuple[Segment, ...] = ()
 
     def arguments(self) -> dict[str, Any]:
         """Returns the arguments of a model with TRL's fused head."""
@@ -77,7 +77,9 @@ def forward_of(rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], 
         torch.tensor(sizes),
         places,
         sum(map(len, rows)),
-        tuple(Run(start, end, torch.from_numpy(before)) for start, end, before in layout.runs) if layout else (),
+        tuple(Segment(start, end, torch.from_numpy(before)) for start, end, before in layout.segments)
+        if layout
+        else (),
     )
 
 
@@ -115,4 +117,4 @@ class Unpadded:
 def to_device(forward: Forward, device: torch.device) -> Forward:
     """Returns the same on a device."""
     moved = {name: value.to(device) for name, value in vars(forward).items() if isinstance(value, torch.Tensor)}
-    return Forward(**{**vars(forward), **moved, "behind": tuple(run.to(device) for run in forward.behind)})
+    return Forward(**{**vars(forward), **moved, "behind": tuple(segment.to(device) for segment in forward.behind)})

@@ -16,27 +16,27 @@ import numpy as np
 
 
 @dataclass
-class Layout:
+class RowLayout:
     """Where rows stand in one sequence. Rows are added in lexicographic order, so that each has most in common with the
     one before it.
 
     Attributes:
         ids: Token ids, a piece for each row.
         positions: Position of each token in its rows, in the same pieces.
-        runs: Of each piece its start, its end, and the places before it that it attends to, shape [B].
+        segments: Of each piece its start, its end, and the places before it that it attends to, shape [B].
         predictors: Of each row in the order of the rows that were given, the places that predict its tokens, from its
             second token on, shape [tokens - 1].
     """
 
     ids: list[np.ndarray] = field(default_factory=list)
     positions: list[np.ndarray] = field(default_factory=list)
-    runs: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
+    segments: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
     predictors: dict[int, np.ndarray] = field(default_factory=dict)
     _row: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
     _path: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # the place of each token of the last row
 
     def __len__(self) -> int:
-        return self.runs[-1][1] if self.runs else 0
+        return self.segments[-1][1] if self.segments else 0
 
     def add(self, number: int, row: np.ndarray) -> None:
         kept, start = self._kept(row), len(self)
@@ -44,7 +44,7 @@ class Layout:
         if end > start:
             self.ids.append(row[kept:])
             self.positions.append(np.arange(kept, len(row)))
-            self.runs.append((start, end, before))
+            self.segments.append((start, end, before))
         self._row, self._path = row, np.concatenate([before, np.arange(start, end)])
         self.predictors[number] = self._path[:-1]
 
@@ -58,9 +58,9 @@ class Layout:
         return common - 1 if parts else common
 
 
-def behind_one_another(rows: Sequence[Sequence[int]]) -> Layout:
+def behind_one_another(rows: Sequence[Sequence[int]]) -> RowLayout:
     """Lays rows of at least one token each behind one another."""
-    layout = Layout()
+    layout = RowLayout()
     for number in sorted(range(len(rows)), key=lambda number: tuple(rows[number])):
         layout.add(number, np.asarray(rows[number]))
     return layout

@@ -8,7 +8,7 @@ import pytest
 from agentr.config.text import read_yaml
 from agentr.cost import memory
 from agentr.cost.hardware import GIB, hardware
-from agentr.cost.memory import Training
+from agentr.cost.memory import TrainingSetup
 from agentr.cost.models import shape_of
 from agentr.cost.shape import Shape
 from agentr.methods import load
@@ -17,8 +17,8 @@ H100 = hardware("H100").device
 LLAMA = shape_of(load(Path(__file__).parents[2] / "configs/agent_r_llama3_8b.yaml").model)
 
 
-def training(**more: object) -> Training:
-    return Training(**{"rows": 1, "batch": 8, "longest": 4096, "mean": 2000.0, **more})  # type: ignore[arg-type]
+def training(**more: object) -> TrainingSetup:
+    return TrainingSetup(**{"rows": 1, "batch": 8, "longest": 4096, "mean": 2000.0, **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("workers", "published"), [(1, 128.0), (2, 72.0), (4, 44.0), (8, 30.0)])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from agentr.cli import app
 from agentr.commands.plan import pilot, plan_run, read_within
 from agentr.commands.run import _predict
-from agentr.cost.evidence import EARLIER_RUN, GUESS, OTHER_MODEL, SAME_RUN, Amounts, Evidence, Rows
+from agentr.cost.evidence import EARLIER_RUN, GUESS, OTHER_MODEL, SAME_RUN, Amounts, Evidence, RowCounts
 from agentr.cost.forecast import forecast
 from agentr.cost.hardware import hardware
 from agentr.cost.needs import needs, require_room
@@ -82,7 +82,9 @@ def test_evidence_takes_the_place_of_guesses(this: Path) -> None:
     plan, on = plan_of(load(CONFIGS / "demo.yaml")), hardware("this")
     amounts = Amounts(calls=16, completions=64, prompt=2600, computed=530, drawn=915, actions=33)
     known = [
-        Evidence("an earlier run", EARLIER_RUN, {"collect": amounts}, {False: Rows(each=1.5, tokens=172, trained=0.3)})
+        Evidence(
+            "an earlier run", EARLIER_RUN, {"collect": amounts}, {False: RowCounts(each=1.5, tokens=172, trained=0.3)}
+        )
     ]
     guessed, told = ({s.name: s for s in forecast(plan, on, each).stages} for each in ([], known))
     collect = "rounds/01/collect"

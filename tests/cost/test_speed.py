@@ -8,15 +8,15 @@ import pytest
 from agentr.config.text import read_yaml
 from agentr.cost import memory, speed
 from agentr.cost.hardware import hardware
-from agentr.cost.memory import Training
+from agentr.cost.memory import TrainingSetup
 from agentr.cost.number import given
 from agentr.cost.shape import Shape
 
 MODELS = read_yaml(Path(memory.__file__).with_name("models.yaml"))
 ROWS = {row["name"]: row for row in read_yaml(Path(__file__).with_name("published.yaml"))}
-#: Rows whose batch or prompt nobody published.
+#: RowCounts whose batch or prompt nobody published.
 UNKNOWN = [name for name, row in ROWS.items() if row["kind"] == "decode" and row["batch"] is None]
-#: Rows on which ``speed.ARITHMETIC`` and ``speed.BANDWIDTH`` were set.
+#: RowCounts on which ``speed.ARITHMETIC`` and ``speed.BANDWIDTH`` were set.
 SET = ("llm-foundry-mpt-7b-8xh100-2k", "qwen25-7b-1xa100-80-batch1")
 
 
@@ -25,7 +25,7 @@ def tokens_per_s(row: dict[str, Any]) -> float:
     on = hardware(f"{row['gpus']}x{row['gpu']}")
     if row["kind"] == "train":
         length = row["sequence_length"]
-        step = Training(
+        step = TrainingSetup(
             workers=on.count, rows=1, batch=8 * on.count, longest=length, mean=length, rank=row.get("rank") or 0,
             checkpointing=row["checkpointing"] == "full",
         )  # fmt: skip
@@ -65,7 +65,9 @@ def test_few_rows_are_left_out() -> None:
 def test_what_is_faster(less: dict[str, Any], more: dict[str, Any], model: str) -> None:
     shape, device = Shape.of(MODELS[model], model, ""), hardware("H100").device
     usual = {"rows": 1, "batch": 64, "longest": 512, "mean": 64.0}
-    fast, slow = (speed.optimiser_step(shape, Training(**{**usual, **each}), device).value for each in (less, more))
+    fast, slow = (
+        speed.optimiser_step(shape, TrainingSetup(**{**usual, **each}), device).value for each in (less, more)
+    )
     assert fast <= slow
 
 

@@ -43,6 +43,7 @@ MAKES, CONTINUES, NEITHER = (
 #: What each command is; those that look by the ways in which they are called, in the folder that holds the run ``r``.
 COMMANDS: dict[str, str | list[str]] = {
     "run": ["run r/config.yaml --dry-run"],  # without: CONTINUES
+    "plan": ["plan r/config.yaml --on 4xH100", "plan r/config.yaml --on H100 --json"],
     "resume": CONTINUES,
     "search": CONTINUES,
     "envs play": CONTINUES,

@@ -45,14 +45,14 @@ def test_values_and_gradients_are_those_of_each_row_by_itself(
         monkeypatch.setattr(attention, "_LONGEST", 4)
     rows = rows_of(seed)
     layout = behind_one_another(rows)
-    runs = [attention.Run(start, end, torch.from_numpy(before)) for start, end, before in layout.runs]
+    segments = [attention.Segment(start, end, torch.from_numpy(before)) for start, end, before in layout.segments]
     size = len(layout) + 3  # padding
     torch.manual_seed(seed)
     tensors = [torch.randn(1, heads, size, 8, requires_grad=True) for heads in (4, 2, 2)]
     if way == "kernel":
-        found = attention.by_kernel(*tensors, runs, 0.3)
+        found = attention.by_kernel(*tensors, segments, 0.3)
     else:
-        found = attention.attend(torch.nn.Module(), *tensors, None, scaling=0.3, behind=runs)[0].transpose(1, 2)
+        found = attention.attend(torch.nn.Module(), *tensors, None, scaling=0.3, behind=segments)[0].transpose(1, 2)
     assert not found[:, :, len(layout) :].any()
     # the place of a row's last token predicts nothing, and is known by its predecessors
     places = [torch.from_numpy(layout.predictors[number]) for number in range(len(rows))]

@@ -17,7 +17,7 @@ from typing import Any
 from agentr.config.training import LoRAConfig, TrainConfig
 from agentr.cost import memory, speed
 from agentr.cost.hardware import Hardware
-from agentr.cost.memory import Training
+from agentr.cost.memory import TrainingSetup
 from agentr.cost.shape import Shape
 
 
@@ -89,7 +89,7 @@ def measure(on: Hardware, cases: tuple[Case, ...], say: Callable[[str], object])
     for case in cases:
         say(case.words())
         shape, device = Shape.of(SHAPES[case.shape], case.shape, "tests.tools.bench.steps"), on.device
-        job = Training(
+        job = TrainingSetup(
             workers=case.workers, rows=case.micro, batch=case.rows, longest=case.length, mean=case.length, trained=0.5,
             bf16=device.bf16, checkpointing=case.checkpointing, rank=case.rank,
         )  # fmt: skip
