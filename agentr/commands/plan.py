@@ -104,7 +104,7 @@ def measure() -> None:
     """Measures this machine in a process of its own: torch would stay in this one."""
     done = subprocess.run([sys.executable, "-m", "agentr.cost.measure"], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RunError(f"this machine could not be measured: {done.stderr.strip().splitlines()[-1:] or '?'}")
+        raise RunError(f"this machine could not be measured: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
 
 
 # what is shown --------------------------------------------------------------------------------------------------------

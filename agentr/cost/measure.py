@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agentr.config.text import dump_yaml
 from agentr.cost.hardware import GIB, THIS, DeviceSpec, measured_file
-from agentr.store.files import make_folder, write_bytes
+from agentr.store.files import write_bytes
 
 #: Seconds of each measurement.
 _LONG = 0.5
@@ -53,7 +53,7 @@ def measure() -> DeviceSpec:
 def keep(device: DeviceSpec) -> Path:
     """Writes what was measured to where ``--on this`` finds it, and returns the file."""
     path = measured_file()
-    make_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, dump_yaml({THIS: asdict(device)}).encode())
     return path
 

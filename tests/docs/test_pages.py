@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import a_turn, architecture, estimates, fidelity, metrics, read_a_run
+from tests.docs import a_turn, architecture, costs, estimates, fidelity, metrics, read_a_run
 from tests.docs.pages import PART, ROOT, WIDTH, parts, refreshed
 
 PAGES = pytest.mark.parametrize(
@@ -25,11 +25,14 @@ SCRIPTS = [
     (architecture, lambda: architecture.make),
     (a_turn, a_turn_part),
     (fidelity, lambda: fidelity.make),
+    (costs, lambda: costs.make),
     pytest.param(estimates, lambda: estimates.make, marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize(("script", "maker"), SCRIPTS, ids=["architecture", "a_turn", "fidelity", "your_model_and_gpu"])
+@pytest.mark.parametrize(
+    ("script", "maker"), SCRIPTS, ids=["architecture", "a_turn", "fidelity", "cost", "your_model_and_gpu"]
+)
 def test_the_page_says_what_the_code_does(script, maker: Callable[[], Callable[[str], str]]) -> None:
     now = refreshed(script.PAGE, maker())
     assert now == script.PAGE.read_text(encoding="utf-8"), (
