@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from agentr.config.model import ModelConfig
 from agentr.config.policy import SamplingConfig
 from agentr.config.schema import BuildConfig
+from agentr.config.text import read_yaml
 from agentr.errors import AgentrError
 from agentr.read.run import Run, RunRound
 from agentr.read.stage import Dataset, Trees
@@ -95,8 +97,8 @@ class Evidence:
 
 
 def evidence(plan: Plan) -> list[Evidence]:
-    """Returns what there is about a run, the best first: its own run, then runs beside it of the same method
-    and environment, the newest first."""
+    """Returns what there is about a run, the best first: its own directory, runs beside it of the same method and
+    environment, the newest first, and what this project's own runs of them took."""
     run_, method, env = plan.config.run, plan.config.method.type, plan.config.env.name
     own = Path(run_.dir or f"runs/{run_.name}")
     found = []
@@ -113,7 +115,7 @@ def evidence(plan: Plan) -> list[Evidence]:
         known = of_run(run, factor)
         if known.stages or known.rows:
             found.append(known)
-    return found
+    return [*found, *_shipped(method, env, plan.config.model.source.value)]
 
 
 def of_run(run: Run, factor: float) -> Evidence:
@@ -136,6 +138,33 @@ def of_run(run: Run, factor: float) -> Evidence:
             for warm, each in rows.items()
         },
     )
+
+
+def _shipped(method: str, env: str, model: str) -> Iterator[Evidence]:
+    """Yields what runs of this project took (``counts.yaml``)."""
+    for entry in _counts():
+        if (entry["method"], entry["env"]) == (method, env):
+            yield Evidence(
+                entry["said"],
+                EARLIER_RUN if entry["model"] == model else OTHER_MODEL,
+                {
+                    name: Amounts.of(Cost(**{k: v for k, v in spent.items() if k != "trees"}), spent["trees"])
+                    for name, spent in entry["stages"].items()
+                },
+                {
+                    warm: RowCounts(
+                        each=rows["rows"] / rows["trees"],
+                        tokens=rows["tokens"] / rows["rows"],
+                        trained=rows["trained_tokens"] / rows["tokens"],
+                    )
+                    for warm, rows in ((True, entry["warm_start"]), (False, entry["round"]))
+                },
+            )
+
+
+@cache
+def _counts() -> list[dict[str, Any]]:
+    return read_yaml(Path(__file__).with_name("counts.yaml"))
 
 
 def guess(model: ModelConfig, sampling: SamplingConfig, bound: int, turns: int) -> Amounts:

@@ -149,9 +149,17 @@ def test_durations_are_read() -> None:
     assert [read_within(text) for text in ("6h", "90m", "45s", "1d")] == [21600, 5400, 45, 86400]
 
 
-def test_a_plan_without_evidence_says_that_it_guesses(this: Path) -> None:
-    found = plan_run(plan_of(load(CONFIGS / "demo.yaml")), hardware("this"))
-    assert all("a guess" in source for source in found.forecast.sources) and found.fits and found.devices == 1
+def test_a_plan_says_where_its_counts_are_from(this: Path) -> None:
+    """The demo's are those of this project's own run of it; of another model they say less, of another method
+    nothing."""
+    said_of = {}
+    for name, changes in (("demo", []), ("demo", ["model.source=smollm2"]), ("eto_textcraft", [])):
+        found = plan_run(plan_of(load(CONFIGS / f"{name}.yaml", changes)), hardware("this"))
+        collect = next(stage for stage in found.forecast.stages if stage.name == "rounds/01/collect")
+        said_of[name, *changes] = (collect.source, collect.factor)
+    assert list(said_of.values()) == [
+        ("the demo's first round, seed 0", 1.5), ("the demo's first round, seed 0", OTHER_MODEL), ("a guess", GUESS)
+    ]  # fmt: skip
 
 
 def test_a_run_notes_what_it_expects_once(this: Path) -> None:
