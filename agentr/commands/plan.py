@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,12 +61,13 @@ def plan_run(
     """Predicts a run on some hardware, and looks for what is best there.
 
     Raises:
-        ConfigError: The price or the time is below 0.
+        ConfigError: The price or the time is no amount, or the model cannot be split as it is configured.
         ModelError: The size of the model is not known.
         RunError: The run is under way: what is left of it is what ``agentr status`` says.
     """
-    if price < 0 or within < 0:
-        raise ConfigError(f"{'--price' if price < 0 else '--within'} is below 0", hint="Give 0 or more.")
+    for name, value in (("--price", price), ("--within", within)):
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{name} is {value:g}, and no amount", hint="Give 0 or more.")
     known = evidence(plan) if known is None else known
     found = forecast(plan, on, known)
     proposal = propose(plan, on, known)

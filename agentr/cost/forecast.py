@@ -55,9 +55,16 @@ def forecast(plan: Plan, hardware: Hardware, known: Sequence[Evidence] | None = 
         known: Evidence, the best first; by default what is found beside the run.
 
     Raises:
+        ConfigError: The model's heads cannot be split over the GPUs of an engine.
         ModelError: The size of the model is not known.
     """
     shape = shape_of(plan.config.model)
+    if shape.heads % (split := plan.config.policy.tensor_parallel_size):
+        divisors = ", ".join(str(n) for n in range(1, 17) if shape.heads % n == 0)
+        raise ConfigError(
+            f"policy.tensor_parallel_size = {split} does not divide the {shape.heads} attention heads of {shape.name}",
+            hint=f"Choose one of {divisors}.",
+        )
     found = StageForecaster(plan, hardware, shape, evidence(plan) if known is None else known)
     stages = list(found.stages())
     return Forecast(

@@ -132,9 +132,11 @@ def test_the_command_says_hours_memory_and_money(this: Path) -> None:
     ("words", "message"),
     [
         (["--on", "4xH1000"], "there is no device 'H1000'"),
-        (["--price", "-1"], "--price is below 0"),
+        (["--price", "-1"], "--price is -1, and no amount"),
+        (["--price", "nan"], "--price is nan, and no amount"),
+        (["policy.tensor_parallel_size=3"], "does not divide the 4 attention heads of nano"),
         (["--within", "soon"], "'soon' is no duration"),
-        (["--within", "-2h"], "--within is below 0"),
+        (["--within", "-2h"], "--within is -7200, and no amount"),
         (["--explain", "round 9: train"], "nothing is called 'round 9: train'"),
         (["--devices", "none.yaml", "--on", "H100"], "there is no file none.yaml"),
         (["model.source=hf", "model.path=somebody/unknown"], "the size of somebody/unknown is not known here"),

@@ -234,7 +234,10 @@ def steps(
     say = Reporter(Console(stderr=True, soft_wrap=True)).message
     machine = measured(say) if on == THIS else hardware(on)
     wanted = [name for name in shapes.split(",") if name]
-    found = list(measure(machine, tuple(case for case in CASES if not wanted or case.shape in wanted), say))
+    found = []
+    for one in measure(machine, tuple(case for case in CASES if not wanted or case.shape in wanted), say):
+        found.append(one)
+        say(json.dumps({"predicted": one["predicted"], "measured": one["measured"]}))
     if as_json:
         echo(json.dumps(found, indent=2))
         return

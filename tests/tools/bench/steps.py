@@ -167,7 +167,8 @@ def work(case: Case, folder: Path, gpu: bool) -> dict[str, float]:
 
 
 def _make(case: Case, folder: Path) -> None:
-    """Writes a random model and random rows."""
+    """Writes a random model and random rows, and the folder of the training."""
+    (folder / "out").mkdir()
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
