@@ -148,12 +148,6 @@ def engine_memory(shape: Shape, width: int, tensor_parallel: int, share: float, 
     return {"weights": weights, "work space": work, "cache": (taken - weights - work).named("cache", "B")}
 
 
-def cached_tokens(shape: Shape, cache: Number, width: int, tensor_parallel: int) -> Number:
-    """Returns for how many tokens an engine has room."""
-    each = shape.kv_token(width)
-    return (cache * min(tensor_parallel, shape.kv_heads) / each).named("tokens in the cache")
-
-
 def total(parts: Mapping[str, Number]) -> Number:
     """Returns the sum of the parts."""
     return reduce(add, parts.values())

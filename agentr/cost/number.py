@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 #: Binary units of bytes.
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -140,6 +140,6 @@ def _lines(number: Number, told: set[str], depth: int) -> Iterator[str]:
     if number.source and not number.formula:
         yield f"{indent}{number.text} = {number.shown()}   ({number.source})"
         return
-    yield f"{indent}{number.text} = {number.formula or number.text} = {replace(number).shown()}"
+    yield f"{indent}{number.text} = {number.formula or number.text} = {number.shown()}"
     for part in number.inputs:
         yield from _lines(part, told, depth + 1)

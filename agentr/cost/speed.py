@@ -78,7 +78,10 @@ def engine_step(
         context: Mean tokens before the one that is drawn.
         width: Bytes of a number.
     """
-    count, split = given("sequences", sequences, "decoded together"), given("GPUs of an engine", tensor_parallel, "")
+    count, split = (
+        given("sequences", sequences, "decoded together"),
+        given("GPUs of an engine", tensor_parallel, "policy.tensor_parallel_size"),
+    )
     seen = given("context", context, "evidence")
     read = (shape.used * width + count * seen * shape.kv_token(width)).named("bytes read", "B")
     bytes_ = read / split / _bandwidth(device)
