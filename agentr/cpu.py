@@ -25,6 +25,14 @@ def keep_freed_memory() -> None:
         mallopt(_TOP_PAD, 2**28)
 
 
+def give_back_memory() -> None:
+    """Gives the system what `keep_freed_memory` kept. Does nothing without glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        gc.collect()
+        trim(0)
+
+
 def multiplies_bf16() -> bool:
     """Whether oneDNN does matrix products in bfloat16 here.
     Without AVX-512 (or its like on ARM) torch goes from number to number."""

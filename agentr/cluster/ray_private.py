@@ -91,6 +91,27 @@ def take(uri: str) -> bytes | None:
     return found
 
 
+def post(key: str, value: bytes) -> None:
+    """Puts a value into the key-value store of the cluster that this process has joined, in place of an earlier one."""
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    _internal_kv_put(key, value, overwrite=True)
+
+
+def posted(key: str) -> bytes | None:
+    """Returns what was posted last; None if nothing was."""
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    return _internal_kv_get(key)
+
+
+def take_down(key: str) -> None:
+    """Removes what was posted."""
+    from ray.experimental.internal_kv import _internal_kv_del
+
+    _internal_kv_del(key)
+
+
 def trainer_without_idle_actors() -> type[TorchTrainer]:
     """Returns Ray Train's trainer, without two actors that are of no use to a trainer on a CPU.
 

@@ -69,7 +69,7 @@ class RowCounts:
     """A dataset.
 
     Attributes:
-        each: RowCounts for a tree.
+        each: Rows for a tree.
         tokens: Mean tokens of a row that goes through the model; of a pair, of a side.
         trained: Share of them that are targets.
     """

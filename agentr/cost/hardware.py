@@ -7,7 +7,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ THIS = "this"
 
 GIB = 1024**3
 
+#: Figures that a GPU does not have.
+_MAY_BE_ZERO = ("cores", "half_width")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpec:
@@ -38,6 +41,8 @@ class DeviceSpec:
         link_gb_s: From one to another of a node, in one direction, 1e9 B/s.
         nvlink: Whether that is NVLink.
         per_node: How many a node has.
+        half_width: Of a machine without a GPU: the width of a layer at which products reach half of these figures. A GPU
+            has none: there a constant says what share they reach (``agentr.cost.speed``).
         call_us: What a call costs besides its work: a kernel's start, an operation on one number. 1e-6 s.
         cores: Of a machine without a GPU; 0 for a GPU.
         disk_gb_s: How fast weights are written and read, 1e9 B/s.
@@ -54,12 +59,18 @@ class DeviceSpec:
     nvlink: bool = False
     per_node: int = 8
     call_us: float = 5.0
+    half_width: float = 0.0
     cores: int = 0
     disk_gb_s: float = 1.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "cores" and not value > 0:
+            if (
+                isinstance(value, (int, float))
+                and not isinstance(value, bool)
+                and name not in _MAY_BE_ZERO
+                and not value > 0
+            ):
                 raise ConfigError(f"{self.title}: {name} is {value}, and must be above 0")
 
     @property
@@ -95,6 +106,13 @@ class DeviceSpec:
         """Returns what it multiplies at best, FLOP/s."""
         name, value = ("bfloat16", self.bfloat16_tflops) if bf16 else ("float32", self.float32_tflops)
         return self._given(f"arithmetic in {name}", value * 1e12, "FLOP/s")
+
+    def part(self, share: float) -> DeviceSpec:
+        """Returns what one process has of a machine whose cores several share; a GPU is nobody else's."""
+        if self.gpu:
+            return self
+        names = ("bandwidth_gb_s", "bfloat16_tflops", "float32_tflops")
+        return replace(self, **{name: getattr(self, name) * share for name in names})
 
     def _given(self, name: str, value: float, unit: str) -> Number:
         return given(f"{name} of {self.title}", value, self.source, unit)

@@ -28,6 +28,8 @@ _BUCKET = 200_000_000
 _LIVE = 1_000_000_000
 #: A process on a GPU before it loads a model: CUDA's context, libraries' work spaces, NCCL's buffers.
 _CONTEXT = 1.5 * GIB
+#: The same without a GPU, above what a process that has imported everything holds.
+_LIBRARIES = 0.15 * GIB
 #: What PyTorch's allocator holds and cannot use.
 _FRAGMENTS = 0.06
 #: What an engine needs of its share besides weights and cache: activations of its largest batch, CUDA graphs.
@@ -40,8 +42,8 @@ class TrainingSetup:
 
     Attributes:
         workers: Processes that share a batch.
-        rows: RowCounts of a micro-batch that go through the model; of a pair both sides.
-        batch: RowCounts of an optimiser step, over all workers, counted alike.
+        rows: Rows of a micro-batch that go through the model; of a pair both sides.
+        batch: Rows of an optimiser step, over all workers, counted alike.
         longest: Longest row in tokens.
         mean: Mean tokens of a row.
         trained: Share of tokens that are targets.
@@ -87,28 +89,27 @@ def trainer_memory(shape: Shape, training: TrainingSetup, device: DeviceSpec) ->
     fixed["masters"] = (4 * trained / k).named("masters", "B")
     fixed["Adam's moments"] = (8 * trained / k).named("Adam's moments", "B")
     copies = given("buckets", 2 if device.gpu else 1, "two where reducing overlaps with computing")
-    numbers = given("numbers of a bucket", min(shape.parameters.value, _BUCKET), "trainer.deepspeed_config")
+    numbers = given("numbers of a bucket", min(trained.value, _BUCKET), "trainer.deepspeed_config")
     fixed["bucket"] = (copies * numbers * width).named("bucket", "B")
-    gradients = (trained * width / k).named("gradients", "B")
-    if device.gpu:
-        fixed["process"] = given("process", _CONTEXT, "a constant: CUDA's context, work spaces, NCCL", "B")
-    phases = {
-        "forward and backward": {
-            **fixed,
-            "gradients": gradients,
-            "activations": activations(shape, training),
-            "output layer": output_layer(shape, training, device),
-        },
-        "optimiser step": {
-            **fixed,
-            "gradients": gradients,
-            "gradients in float32": (4 * trained / k).named("gradients in float32", "B"),
-        },
+    fixed["gradients"] = (trained * width / k).named("gradients", "B")
+    forwards = {
+        "activations": activations(shape, training),
+        "output layer": output_layer(shape, training, device),
     }
-    if device.gpu:
-        for parts in phases.values():
-            share = given("share lost to fragments", _FRAGMENTS, "a constant: what PyTorch's allocator cannot use")
-            parts["fragments"] = (total(parts) * share).named("fragments", "B")
+    update = {"gradients in float32": (4 * trained / k).named("gradients in float32", "B")}
+    if training.bf16:  # flat, before they are cast
+        update["flat gradients"] = (trained * width / k).named("flat gradients", "B")
+    if not device.gpu:
+        fixed["process"] = given("process", _LIBRARIES, "a constant: libraries, threads, rows", "B")
+        if training.workers > 1:
+            fixed["reducing"] = (numbers * width).named("reducing", "B")  # gloo's own copy
+        # freed memory is kept, and seldom has the size that the other phase asks for
+        return {"forward and backward, optimiser step": {**fixed, **forwards, **update}}
+    fixed["process"] = given("process", _CONTEXT, "a constant: CUDA's context, work spaces, NCCL", "B")
+    phases = {"forward and backward": {**fixed, **forwards}, "optimiser step": {**fixed, **update}}
+    for parts in phases.values():
+        share = given("share lost to fragments", _FRAGMENTS, "a constant: what PyTorch's allocator cannot use")
+        parts["fragments"] = (total(parts) * share).named("fragments", "B")
     return phases
 
 

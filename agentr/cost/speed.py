@@ -11,9 +11,8 @@ from agentr.cost.memory import TrainingSetup
 from agentr.cost.number import Number, given, most
 from agentr.cost.shape import Shape
 
-#: Share of the peak that a model's matrix products reach: of a GPU's dense peak, and of what this machine's cores reach
-#: with one large product.
-ARITHMETIC, ARITHMETIC_CPU = 0.6, 0.42
+#: Share of a GPU's dense peak that a model's matrix products reach. What a CPU reaches at a layer's width is measured.
+ARITHMETIC = 0.6
 #: Share of the memory's bandwidth that is reached.
 BANDWIDTH = 0.7
 #: How often what a layer keeps goes over the memory: written and read forwards, read backwards, where its gradient is
@@ -34,7 +33,8 @@ TURN_CALLS = 150.0
 
 
 def optimiser_step(shape: Shape, training: TrainingSetup, device: DeviceSpec) -> Number:
-    """Seconds of an optimiser step."""
+    """Seconds of an optimiser step. On a CPU the workers share the cores."""
+    device = device.part(1 / training.workers)
     rows = given("rows of a step", training.batch, "train.batch_size; of a pair both sides")
     k = given("workers", training.workers, "trainer.workers")
     tokens = (rows * given("tokens of a row", training.mean, "evidence") / k).named("tokens of a worker's step")
@@ -45,13 +45,14 @@ def optimiser_step(shape: Shape, training: TrainingSetup, device: DeviceSpec) ->
     matrices = tokens * 2 * (1 + back + again) * (shape.body + shape.table * trained * (3 / (3 + again)))
     half = given("half a row", training.mean / 2, "evidence")
     scores = tokens * 4 * (1 + 2 + again) * half * (given("layers x queries", shape.layers * shape.queries, "config"))
-    work = (matrices + scores).named("arithmetic", "FLOP")
-    reached = _reached(device, training.bf16)
+    # on a CPU agentr's attention is products in float32 (agentr.train.attention), which small ones reach as well
+    attending = scores / (_reached(device, training.bf16, shape.hidden) if device.gpu else device.arithmetic(False))
+    work = matrices / _reached(device, training.bf16, shape.hidden) + attending
     passes = given("passes over what is kept", PASSES, "a constant") + again * 2
     moved = (tokens * given("layers", shape.layers, shape.source) * shape.saved(training.width) * passes).named(
         "bytes moved", "B"
     )
-    computing = (work / reached + moved / _bandwidth(device)).named("computing", "s")
+    computing = (work + moved / _bandwidth(device)).named("computing", "s")
     calls = (parts * given("layers", shape.layers, shape.source) * LAYER_CALLS * (1 + again / 3)).named("calls")
     called = (calls * device.call).named("calls' cost", "s")
     forwards = most(computing, called) if device.gpu else computing + called
@@ -85,7 +86,7 @@ def engine_step(
     seen = given("context", context, "evidence")
     read = (shape.used * width + count * seen * shape.kv_token(width)).named("bytes read", "B")
     bytes_ = read / split / _bandwidth(device)
-    work = 2 * shape.used * count / split / _reached(device, width == 2)
+    work = 2 * shape.used * count / split / _reached(device, width == 2, shape.hidden)
     each = given("calls of a sequence", SEQUENCE_CALLS if device.gpu else SEQUENCE_CALLS_CPU, "a constant")
     calls = given("engine's calls", ENGINE_CALLS, "a constant") + count * each
     if not device.gpu:
@@ -106,7 +107,7 @@ def prefill(
     """
     scores = 4 * given("layers x queries", shape.layers * shape.queries, shape.source) * context
     work = (tokens * (2 * shape.body + scores)).named("arithmetic of prompts", "FLOP")
-    return (work / tensor_parallel / _reached(device, width == 2)).named("reading prompts", "s")
+    return (work / tensor_parallel / _reached(device, width == 2, shape.hidden)).named("reading prompts", "s")
 
 
 def _together(shape: Shape, device: DeviceSpec, tensor_parallel: int) -> Number | float:
@@ -116,8 +117,12 @@ def _together(shape: Shape, device: DeviceSpec, tensor_parallel: int) -> Number 
     return (2 * given("layers", shape.layers, shape.source) * each).named("all-reduces", "s")
 
 
-def _reached(device: DeviceSpec, bf16: bool) -> Number:
-    share = given("share of the peak", ARITHMETIC if device.gpu else ARITHMETIC_CPU, "a constant")
+def _reached(device: DeviceSpec, bf16: bool, width: float) -> Number:
+    """FLOP/s of products with layers of a width."""
+    if device.gpu:
+        share = given("share of the peak", ARITHMETIC, "a constant")
+    else:
+        share = given("share of the peak", width / (width + device.half_width), "width / (width + the measured half)")
     return (device.arithmetic(bf16) * share).named("arithmetic that is reached", "FLOP/s")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agentr.config.policy import PolicyBackend, SamplingConfig
-from agentr.config.training import TrainConfig
+from agentr.config.training import Share, TrainConfig
 from agentr.cost import speed
 from agentr.cost.bounds import Bound, count_tasks
 from agentr.cost.evidence import GUESS, Amounts, Evidence, RowCounts, guess, guessed_rows
@@ -81,6 +81,7 @@ class StageForecaster:
         self.device = hardware.device
         self.methods = methods_of(plan)
         self.used: dict[str, list[str]] = {}
+        self._trained = False
         about = None if self.config.env.url else registry.about(self.config.env.name)
         self.limit = about.step_limit if about is not None else 0
         self.width = width_of(self.config.model)
@@ -179,7 +180,7 @@ class StageForecaster:
         factor = factor if not train.steps else min(factor, 1.3)
         job = training_of(train, loss, self.config.trainer, self.device, rows)
         each = speed.optimiser_step(self.shape, job, self.device)
-        started = given("a trainer's start", TRAINER_START_CALLS, "calls") * self.device.call
+        started = self._trainer_start()
         written = self.shape.parameters * self.width / self.device.disk
         reference = each * (0.4 * math.ceil(rows.each * trees / max(1, train.batch_size))) if loss is Loss.PREFER else 0
         seconds = given("optimiser steps", steps, source) * each + started + written + reference
@@ -193,7 +194,7 @@ class StageForecaster:
             self.shape, training_of(train, Loss.REINFORCE, self.config.trainer, self.device, rows), self.device
         )
         handed = self.shape.parameters * self.width * 2 / self.device.disk
-        started = TRAINER_START_CALLS * self.device.call
+        started = self._trainer_start()
         updates = max(1, train.grpo.updates)
         seconds = given("optimiser steps", steps, "method.steps") * each + handed * (steps / updates) + started
         times, watched = method.validations()
@@ -225,6 +226,13 @@ class StageForecaster:
         weights = self.shape.parameters * self.width / self.device.disk
         return calls + weights + (GRAPHS_S if self.device.gpu else 0)
 
+    def _trainer_start(self) -> Number:
+        """Workers stay up after their first training, unless engines take their GPUs meanwhile."""
+        first, self._trained = not self._trained, True
+        stays = not self.device.gpu or self.config.trainer.share is Share.together
+        calls = 0.0 if stays and not first else TRAINER_START_CALLS
+        return given("a trainer's start", calls, "calls; 0 where its workers are up") * self.device.call
+
     def _played(self, each: Amounts, trees: int, at_once: int, chains: float, branches: int) -> Number:
         """Seconds in which trees grow or episodes are played: the engines' work, the coordinators' and the servers', or
         the turns that come one after another, whatever is longest."""
@@ -237,18 +245,19 @@ class StageForecaster:
         wanted = at_once * branches * per_call / self.engine_count
         together = max(1.0, min(wanted, policy.max_num_seqs))
         context = (each.prompt / each.calls if each.calls else 0) + 0.5 * each.drawn / max(each.completions, 1)
+        device = self.device.part(min(1.0, policy.threads / (self.device.cores or 1), 1 / self.engine_count))
         step = speed.engine_step(
             self.shape,
             together,
             context,
-            self.device,
+            device,
             width=self.width,
             tensor_parallel=policy.tensor_parallel_size,
         )
         drawn = count * given("tokens drawn for a tree", each.drawn, source)
         read = count * given("prompt tokens computed for a tree", each.computed, source)
         reading = speed.prefill(
-            self.shape, read, context, self.device, width=self.width, tensor_parallel=policy.tensor_parallel_size
+            self.shape, read, context, device, width=self.width, tensor_parallel=policy.tensor_parallel_size
         )
         engine = ((drawn / together * step + reading) / engines).named("engines' work", "s")
         turns = count * (

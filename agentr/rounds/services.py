@@ -89,6 +89,7 @@ class Services:
             return
         self.watchdog.close()
         self.cluster.gauges.close()
+        self.trainings.close()
         self.collecting.close()
         self.engines.stop()
         self.cluster.close(keep_logs=keep_logs)

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentr.background import Beside
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
 from agentr.errors import InfraError
 from agentr.observe.progress import Update
-from agentr.rounds.background import Beside
 from agentr.rounds.judging import rewards_of
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round

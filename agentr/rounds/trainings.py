@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
+from agentr.background import Beside
 from agentr.cluster.roles import Role
-from agentr.rounds.background import Beside
-from agentr.rounds.coordinators import POLL_S
 from agentr.rounds.ray_cluster import RayCluster, Served
 from agentr.rounds.watchdog import Watchdog
 from agentr.store.summaries import TrainSummary
 from agentr.train.checks import AwaitedTraining
 from agentr.train.job import TrainJob
+from agentr.train.launch import Workers
 from agentr.train.online_job import OnlineJob
 
 T = TypeVar("T", bound=TrainJob)
@@ -31,11 +31,11 @@ class Trainings:
         self.awaited: AwaitedTraining | None = None
         self._cluster = cluster
         self._watchdog = watchdog
+        self._workers = Workers(served.logs)
 
     def run(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
         """Trains a chain of jobs and returns their results."""
         from agentr.train.checkpoints import saved_steps
-        from agentr.train.launch import train_many
 
         jobs = self._placed(*jobs)
         with self._watchdog.armed(title), self.served.reporter.task(title, "optimiser steps") as update:
@@ -52,12 +52,7 @@ class Trainings:
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3g}")
 
             try:
-                # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this
-                # process's to handle.
-                training = Beside(lambda: train_many(jobs, follow))
-                while not training.wait(POLL_S):
-                    pass
-                results = training.result()
+                results = self._workers.train(jobs, follow)
             except (KeyboardInterrupt, SystemExit):
                 saved = saved_steps(job.checkpoints)
                 lost = f"optimiser steps {saved + 1} to {step} are lost" if step > saved else "nothing is lost"
@@ -70,10 +65,12 @@ class Trainings:
 
     def beside(self, job: OnlineJob) -> Beside[TrainSummary]:
         """Starts an online training, which goes on beside what the caller does."""
-        from agentr.train.launch import train
+        placed, follow = self._placed(job), self._cluster.gauges.trained
+        return Beside(lambda: TrainSummary.read(asdict(self._workers.train(placed, follow)[0])))
 
-        (placed,) = self._placed(job)
-        return Beside(lambda: TrainSummary.read(asdict(train(placed, self._cluster.gauges.trained))))
+    def close(self) -> None:
+        """Ends the workers."""
+        self._workers.close()
 
     @contextmanager
     def awaiting(self, job: TrainJob, what: str) -> Iterator[None]:

@@ -8,6 +8,7 @@ few for the scores of heads that copy. Elsewhere each segment goes through PyTor
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from transformers import AttentionInterface, PreTrainedModel
 NAME = "agentr_rows"
 
 #: Most places of a segment that are computed at a time on a CPU: scores grow with its length times what it sees.
-_LONGEST = 512
+_LONGEST = 256
 
 
 @dataclass(frozen=True)
@@ -174,9 +175,14 @@ def _probabilities(q: torch.Tensor, k: torch.Tensor, segment: Segment) -> torch.
     """Returns how much each place of a segment attends to each that it sees: [KV heads, G * segment, seen]."""
     size = segment.end - segment.start
     scores = q[:, :, segment.start : segment.end].flatten(1, 2) @ segment.seen(k).mT
-    later = torch.ones((size, size), dtype=torch.bool).triu(1)
-    scores.unflatten(1, (-1, size))[..., -size:].masked_fill_(later, -torch.inf)
+    scores.unflatten(1, (-1, size))[..., -size:] += _later()[:size, :size]
     return scores.softmax(-1)
+
+
+@cache
+def _later() -> torch.Tensor:
+    """Minus infinity where a place of a segment is later than the one that looks."""
+    return torch.full((_LONGEST, _LONGEST), -torch.inf).triu(1)
 
 
 def _add(to: torch.Tensor, segment: Segment, found: torch.Tensor) -> None:

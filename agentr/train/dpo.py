@@ -34,7 +34,7 @@ from agentr.store.dataset import rows_hash
 from agentr.store.rows import Preference
 from agentr.train.data import BatchPlan, padded_length
 from agentr.train.job import TrainJob
-from agentr.train.model import disable_dropout, lora_config
+from agentr.train.model import disable_dropout, lora_config, trained_numbers
 from agentr.train.reference import read_reference, write_reference
 from agentr.train.stall import expect_progress
 from agentr.train.trainer import PlannedTrainer, common_arguments
@@ -247,7 +247,7 @@ def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
 def make_trainer(job: TrainJob, plan: BatchPlan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
     """Makes the trainer of a job on preferences."""
     disable_dropout(model)
-    arguments = DPOConfig(**trl_arguments(job, plan.steps, model.num_parameters()))
+    arguments = DPOConfig(**trl_arguments(job, plan.steps, trained_numbers(job, model)))
     reference = Reference()
     trainer = AgentDPOTrainer(
         job,

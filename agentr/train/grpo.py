@@ -29,7 +29,7 @@ from agentr.store.rows import Rollout
 from agentr.train.attention import NAME
 from agentr.train.batches import Cut, MicroBatch, cut, micro_batch
 from agentr.train.forward import forward_of, to_device
-from agentr.train.model import disable_dropout, lora_config
+from agentr.train.model import disable_dropout, lora_config, trained_numbers
 from agentr.train.online_job import OnlineJob
 from agentr.train.trainer import JobTrainer, common_arguments
 
@@ -290,7 +290,7 @@ def make_trainer(
         RunError: A batch would have a single row, which TRL does not take.
     """
     disable_dropout(model)
-    arguments = GRPOConfig(**trl_arguments(job, model.num_parameters()))
+    arguments = GRPOConfig(**trl_arguments(job, trained_numbers(job, model)))
     return AgentGRPOTrainer(
         job,
         steps,

@@ -227,6 +227,10 @@ class TrainJob:
         """Reads the whole lines of ``metrics.jsonl``."""
         return read_lines(self.metrics)
 
+    def done(self) -> bool:
+        """Whether there are a result and a model."""
+        return self.finished() is not None and self.model.exists()
+
     def finish(self, result: TrainResult) -> None:
         """Moves what was made to the folder of the stage, the result last, which marks it as done, and ends the
         attempt.

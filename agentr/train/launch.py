@@ -1,92 +1,101 @@
-"""Runs training jobs in a Ray Train worker group, from a driver that is connected to Ray.
-
-Jobs resume without Ray Train's help: a job continues from the last sealed checkpoint in its folder, whoever starts
-it again. Ray Train would resume by run name, so each attempt gets a name of its own, and Ray Train's bookkeeping is
-thrown away afterwards.
-"""
+"""Trainings on a Ray cluster, for a driver that is connected to it."""
 
 import contextlib
 import json
 import logging
-import os
-import shutil
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.failures import hint_of
-from agentr.cluster.ray_private import trainer_without_idle_actors
 from agentr.config.identity import at_default, changed_keys, plain
-from agentr.cpu import OPENMP
+from agentr.config.training import Share
 from agentr.errors import ConfigError, RunError
 from agentr.store.files import make_folder, read_json, write_json
 from agentr.store.model_folder import require_model
 from agentr.train.checkpoints import fingerprint
+from agentr.train.group import TrainGroup
 from agentr.train.job import TrainJob, TrainResult
-from agentr.train.worker import run_chain
 
 log = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]
 
-#: CPUs that Ray books for a worker on a CPU. Training time-shares the machine with idle actors; if these had booked all
-#: cores, a worker that needs a whole core would wait for ever.
-_BOOKED_CPUS = 0.1
 
-#: Attempts at starting a worker group before the stage fails (Ray's default is unlimited).
-_START_ATTEMPTS = 2
+class Workers:
+    """Workers that run trainings, started by the first one.
 
-#: Settings of Ray Train in the driver's environment, besides the start deadline (the default of 60 s is too short for
-#: a busy machine).
-_RAY_TRAIN = {
-    # Ray Train replaces print() in workers, and so would log the pages of bytecode that dill prints into a buffer.
-    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-    # The watcher of preempted nodes is another process to start, and sealed checkpoints make it unnecessary.
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-}
-
-
-def train(job: TrainJob, progress: Report | None = None) -> TrainResult:
-    """Runs one job. See `train_many`."""
-    return train_many([job], progress)[0]
-
-
-def train_many(jobs: Sequence[TrainJob], progress: Report | None = None) -> list[TrainResult]:
-    """Runs a chain of jobs in one worker group, to start it only once.
-
-    A job may start from an earlier job's ``model``.
+    They stay up between trainings, where they hold no GPU that engines take meanwhile: a start is ten seconds of
+    imports. Belongs to a process that is connected to Ray; one training at a time.
 
     Args:
-        jobs: Jobs with equal ``trainer``. Finished ones are not repeated.
-        progress: Called in another thread with each new line of ``metrics.jsonl`` and the job's name under ``job``.
-
-    Returns:
-        The results, in order. `TrainResult.checkpoint` is the folder of the trained model.
-
-    Raises:
-        ConfigError, DataError, ModelError: A job cannot work; nothing was started.
-        RunError: A job failed; the message gives the reason, and the folder keeps the last good checkpoint.
+        folder: For Ray Train's bookkeeping; all nodes of the workers see it.
     """
-    if not jobs:
-        return []
-    todo = [job for job in jobs if not (job.finished() and job.model.exists())]
-    promised = {job.model for job in jobs}
-    _check(todo, promised)
-    for job in jobs:
-        _claim(job, promised)
-    if todo:
-        with _followed(todo, progress):
-            _fit(todo)
-    results = []
-    for job in jobs:
-        result = job.finished()
-        if result is None:
-            raise _failure(job)
-        results.append(result)
-    return results
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._group: TrainGroup | None = None
+
+    def train(self, jobs: Sequence[TrainJob], progress: Report | None = None) -> list[TrainResult]:
+        """Runs a chain of jobs and returns their results, in order. `TrainResult.checkpoint` is the folder of the
+        trained model.
+
+        A job may start from an earlier job's ``model``.
+
+        Args:
+            jobs: Jobs with equal ``trainer``. Finished ones are not repeated.
+            progress: Called in another thread with each new line of ``metrics.jsonl`` and the job's name under ``job``.
+
+        Raises:
+            ConfigError, DataError, ModelError: A job cannot work; nothing was started.
+            RunError: A job failed; the message gives the reason, and the folder keeps the last good checkpoint.
+        """
+        todo = [job for job in jobs if not job.done()]
+        promised = {job.model for job in jobs}
+        _check(todo, promised)
+        for job in jobs:
+            _claim(job, promised)
+        if todo:
+            with _followed(todo, progress):
+                self._fit(todo)
+        results = []
+        for job in jobs:
+            result = job.finished()
+            if result is None:
+                raise _failure(job)
+            results.append(result)
+        return results
+
+    def close(self) -> None:
+        """Ends the workers that wait; those that train end with the process's connection to Ray."""
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+
+    def _fit(self, jobs: Sequence[TrainJob]) -> None:
+        """Has jobs run by the workers, or by others if Ray Train's controller dies.
+        Returns when there are results or ``failure.json``."""
+        from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+        first = jobs[0]
+        for left in reversed(range(first.trainer.max_failures + 1)):
+            if self._group is not None and not self._group.takes(first):
+                self.close()
+            self._group = self._group or TrainGroup(first, self._folder)
+            try:
+                self._group.run(jobs)
+            # its workers die with it; the next ones take their work over
+            except (ActorDiedError, ActorUnavailableError) as error:
+                if not left:
+                    hint = "Start the same run again: it continues from its last checkpoint. See trainer.max_failures."
+                    raise RunError(f"{first.title}: Ray Train's controller died", hint=hint) from error
+                log.warning(
+                    "%s: Ray Train's controller died; the training starts again from its last checkpoint.", first.name
+                )
+            else:
+                if first.trainer.use_gpu and first.trainer.share is not Share.together:
+                    self.close()  # engines take the GPUs, or nodes that cost money are free until the next training
+                return
 
 
 def _check(jobs: Sequence[TrainJob], promised: set[Path]) -> None:
@@ -122,92 +131,6 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
         hint = "Delete the folder to train anew, or restore the values."
         raise RunError(f"{job.out} holds a job with another {', '.join(changed)}.", hint=hint)
     write_json(path, {**ours, "start": start or theirs.get("start")})
-
-
-def _fit(jobs: Sequence[TrainJob]) -> None:
-    """Runs jobs in one Ray Train run, and in another one if its controller dies.
-    Returns when the workers have ended, with results or with ``failure.json``."""
-    from ray.exceptions import ActorDiedError, ActorUnavailableError
-
-    for left in reversed(range(jobs[0].trainer.max_failures + 1)):
-        try:
-            _fit_once(jobs)
-            return
-        # its workers die with it; the next ones take their work over
-        except (ActorDiedError, ActorUnavailableError) as error:
-            if not left:
-                hint = "Start the same run again: it continues from its last checkpoint. See trainer.max_failures."
-                raise RunError(f"{jobs[0].title}: Ray Train's controller died", hint=hint) from error
-            log.warning(
-                "%s: Ray Train's controller died; the training starts again from its last checkpoint.", jobs[0].name
-            )
-
-
-def _fit_once(jobs: Sequence[TrainJob]) -> None:
-    import ray
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
-    from ray.train.v2.api.exceptions import TrainingFailedError
-
-    first = jobs[0]
-    trainer = first.trainer
-    resources: dict[str, float] = {"CPU": 1, "GPU": first.gpus} if trainer.use_gpu else {"CPU": _BOOKED_CPUS}
-    there = ray.cluster_resources()
-    if not there:
-        hint = "Start the same run again: it continues from its last checkpoint."
-        raise RunError(f"{first.title}: no node of the Ray cluster is alive", hint=hint)
-    for kind, amount in resources.items():
-        if there.get(kind, 0) < amount * trainer.workers:
-            hint = "Lower trainer.workers, or add nodes."
-            raise RunError(
-                f"{first.title} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.",
-                hint=hint,
-            )
-    storage = first.out / f".ray-{first.epoch}"
-    make_folder(storage)  # Ray Train would make all folders above it anew
-    fit = (TorchTrainer if trainer.use_gpu else trainer_without_idle_actors())(
-        run_chain,
-        train_loop_config={"jobs": list(jobs), "asked": time.time()},
-        torch_config=TorchConfig(backend="nccl" if trainer.use_gpu else "gloo"),
-        scaling_config=ScalingConfig(
-            num_workers=trainer.workers,
-            use_gpu=trainer.use_gpu,
-            resources_per_worker=resources,
-            label_selector=dict(first.nodes) or None,
-        ),
-        run_config=RunConfig(
-            name=f"{first.name}-{uuid.uuid4().hex[:8]}",
-            storage_path=str(storage),
-            worker_runtime_env={"env_vars": {} if trainer.use_gpu else OPENMP},
-            failure_config=FailureConfig(
-                max_failures=trainer.max_failures, controller_failure_limit=_START_ATTEMPTS - 1
-            ),
-        ),
-    )
-    os.environ.update(_RAY_TRAIN, RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=str(trainer.start_timeout_s))
-    try:
-        fit.fit()
-    except TrainingFailedError as error:
-        unfinished = next((job for job in jobs if job.finished() is None), first)
-        if unfinished.failure.exists():
-            raise _failure(unfinished) from error
-        cause = _cause(error)
-        hint = f"{hint_of(cause)} See {unfinished.out / 'worker.log'}.".strip()
-        raise RunError(f"{unfinished.title} failed: {cause.rstrip('.')}.", hint=hint) from error
-    finally:
-        for older in first.out.glob(".ray-*"):
-            if older <= storage:
-                shutil.rmtree(older, ignore_errors=True)
-
-
-def _cause(error: BaseException) -> str:
-    """Returns the last line of the error that ended the group, not of one that followed from another worker's death."""
-    failures = list(getattr(error, "worker_failures", {}).values()) or [getattr(error, "controller_failure", error)]
-    texts = [str(failure).strip() for failure in failures]
-    # When one worker dies, the others fail in the collective that they were waiting in.
-    own = [text for text in texts if "gloo" not in text and "Connection" not in text] or texts
-    lines = [line.strip() for line in own[0].splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 def _failure(job: TrainJob) -> RunError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -26,7 +27,8 @@ ALL_LINEAR = "all-linear"
 
 
 def load_start(job: TrainJob) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
-    """Loads a job's start checkpoint: the model in float32, its tokenizer, and the dtype it is stored in.
+    """Loads a job's start checkpoint: the model in what the job computes in, its tokenizer, and the dtype it is stored
+    in.
 
     Raises:
         ModelError: The checkpoint cannot be loaded.
@@ -44,7 +46,7 @@ def load_start(job: TrainJob) -> tuple[PreTrainedModel, PreTrainedTokenizerBase,
             f"the start checkpoint {job.start} does not load: {reason}.", hint="Is its copy complete?"
         ) from error
     dtype = model.dtype
-    return model.float(), tokenizer, dtype
+    return model.to(torch.bfloat16 if job.config.bf16 else torch.float32), tokenizer, dtype
 
 
 def require_vocabulary(model: PreTrainedModel, highest: int, start: Path) -> None:
@@ -71,12 +73,9 @@ def lora_config(job: TrainJob, model: PreTrainedModel) -> LoraConfig | None:
         return None
     from peft import LoraConfig
 
-    output = model.get_output_embeddings()
-    layers = {
-        name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and module is not output
-    }
+    layers = _linear(model)
     for target in wanted.targets:
-        if target != ALL_LINEAR and not any(name == target or name.endswith(f".{target}") for name in layers):
+        if not any(_named(name, target) for name in layers):
             known = ", ".join(sorted({name.rpartition(".")[2] for name in layers}))
             hint = f"Choose of {known}, or {ALL_LINEAR}."
             raise ConfigError(f"train.lora.targets names {target!r}, no inner linear layer of {job.start}.", hint=hint)
@@ -87,6 +86,32 @@ def lora_config(job: TrainJob, model: PreTrainedModel) -> LoraConfig | None:
         target_modules=ALL_LINEAR if ALL_LINEAR in wanted.targets else list(wanted.targets),
         task_type="CAUSAL_LM",
     )
+
+
+def trained_numbers(job: TrainJob, model: PreTrainedModel) -> int:
+    """Returns how many numbers are trained: all weights, or those of the adapters."""
+    wanted = job.config.lora
+    if wanted.rank == 0:
+        return model.num_parameters()
+    adapted = [
+        layer for name, layer in _linear(model).items() if any(_named(name, target) for target in wanted.targets)
+    ]
+    return sum(wanted.rank * (layer.in_features + layer.out_features) for layer in adapted)
+
+
+def _linear(model: PreTrainedModel) -> dict[str, torch.nn.Linear]:
+    """The linear layers by name, without the output."""
+    output = model.get_output_embeddings()
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not output
+    }
+
+
+def _named(name: str, target: str) -> bool:
+    """Whether a layer is one of a target of ``train.lora.targets``."""
+    return target == ALL_LINEAR or name == target or name.endswith(f".{target}")
 
 
 def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
@@ -122,7 +147,7 @@ def merge_adapters(job: TrainJob, weights: dict[str, torch.Tensor], dtype: torch
     """
     from peft import get_peft_model
 
-    start, _, _ = load_start(job)
+    start = load_start(replace(job, config=replace(job.config, bf16=False)))[0]
     config = lora_config(job, start)
     assert config is not None
     fresh = get_peft_model(start, config)

@@ -21,7 +21,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 from agentr.store.rows import Row
 from agentr.train.data import IGNORE, BatchPlan, padded_length
 from agentr.train.job import TrainJob
-from agentr.train.model import lora_config
+from agentr.train.model import lora_config, trained_numbers
 from agentr.train.trainer import PlannedTrainer, common_arguments
 
 #: This loss has no metrics of its own.
@@ -89,7 +89,7 @@ def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
 
 def make_trainer(job: TrainJob, plan: BatchPlan, model: PreTrainedModel, tokenizer: Any) -> AgentSFTTrainer:
     """Makes the trainer of a job on sequences."""
-    arguments = trl_arguments(job, plan.steps, model.num_parameters())
+    arguments = trl_arguments(job, plan.steps, trained_numbers(job, model))
     return AgentSFTTrainer(
         job,
         plan,

@@ -3,8 +3,8 @@
 TRL does not tokenise, template, truncate, pack or shuffle here: rows arrive as ids and masks and leave as batches.
 The targets of every step are counted over all micro-batches and workers, and compared with the masks of the dataset.
 
-Precision: weights are always loaded as float32. With ``bf16``, decided by ``run_job``, DeepSpeed keeps float32 masters
-(bf16 alone has 8 bits: updates below 1/256 of a weight would vanish) and computes in bf16. The model is saved from the
+Precision: with ``bf16``, decided by ``run_job``, DeepSpeed computes in bf16 and keeps float32 masters (bf16 alone has 8
+bits: updates below 1/256 of a weight would vanish); else all is float32. The model is saved from the
 masters, in the dtype of the start checkpoint.
 """
 

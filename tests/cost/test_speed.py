@@ -1,5 +1,6 @@
 """Predicted beside published speeds of GPUs. The constants were set on two of the rows; the others are predictions."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +8,16 @@ import pytest
 
 from agentr.config.text import read_yaml
 from agentr.cost import memory, speed
-from agentr.cost.hardware import hardware
+from agentr.cost.hardware import DeviceSpec, hardware
 from agentr.cost.memory import TrainingSetup
 from agentr.cost.number import given
 from agentr.cost.shape import Shape
 
 MODELS = read_yaml(Path(memory.__file__).with_name("models.yaml"))
 ROWS = {row["name"]: row for row in read_yaml(Path(__file__).with_name("published.yaml"))}
-#: RowCounts whose batch or prompt nobody published.
+#: Rows whose batch or prompt nobody published.
 UNKNOWN = [name for name, row in ROWS.items() if row["kind"] == "decode" and row["batch"] is None]
-#: RowCounts on which ``speed.ARITHMETIC`` and ``speed.BANDWIDTH`` were set.
+#: Rows on which ``speed.ARITHMETIC`` and ``speed.BANDWIDTH`` were set.
 SET = ("llm-foundry-mpt-7b-8xh100-2k", "qwen25-7b-1xa100-80-batch1")
 
 
@@ -80,3 +81,21 @@ def test_tensor_parallelism_spares_bytes_and_costs_all_reduces() -> None:
         for split in (1, 4)
     }
     assert steps["large", 4] < 0.5 * steps["large", 1] and steps["small", 4] > 0.8 * steps["small", 1]
+
+
+def test_workers_on_a_machine_without_gpus_share_its_cores_and_wide_layers_reach_more_of_them() -> None:
+    here = DeviceSpec(
+        title="cores", memory_gib=24, bandwidth_gb_s=60, bfloat16_tflops=0.4, float32_tflops=0.2, half_width=500,
+        cores=2, source="here",
+    )  # fmt: skip
+    shape = Shape.of(MODELS["Qwen/Qwen2.5-0.5B-Instruct"], "small", "")
+
+    def seconds(device: DeviceSpec, workers: int) -> float:
+        job = TrainingSetup(workers=workers, rows=1, batch=8, longest=512, mean=512.0)
+        return speed.optimiser_step(shape, job, device).value
+
+    assert seconds(here, 2) > 0.95 * seconds(here, 1)
+    gpu = hardware("H100").device
+    assert seconds(gpu, 2) < 0.7 * seconds(gpu, 1)
+    half = replace(here, half_width=float(shape.hidden))
+    assert 1.5 < seconds(half, 1) / seconds(replace(here, half_width=0.0), 1) < 2.0

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from agentr.rounds.background import Beside
+from agentr.background import Beside
 
 
 def test_the_result_is_waited_for() -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
+from agentr.background import Beside
 from agentr.backoff import Backoff
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_disks, check_nodes
@@ -42,7 +43,6 @@ from agentr.policy.chat import ChatCodec
 from agentr.policy.checks import check_engines, check_problems
 from agentr.policy.openai_api import OpenAIPolicy
 from agentr.rounds import diagnosis
-from agentr.rounds.background import Beside
 from agentr.rounds.diagnosis import Parts, diagnose
 from agentr.rows.dataset import write_dataset
 from agentr.search.tree import Tree
@@ -50,7 +50,7 @@ from agentr.store.dataset import write_rows
 from agentr.store.rows import Dropped, Provenance
 from agentr.train.checks import AwaitedTraining, check_training
 from agentr.train.job import TrainJob
-from agentr.train.launch import train
+from agentr.train.launch import Workers
 from agentr.types import Message, Outcome, Sampling, Task
 from tests.support import own_ray, tiny_model, tiny_tokenizer
 from tests.tiny import IMITATE
@@ -434,7 +434,7 @@ def test_a_rank_that_does_not_step_is_named_with_its_stack(ray_session: None, tm
         CauseKind.rank_stuck,
         r"the trainer does not step .*trainer\.start_timeout_s and train\.log_every",
     )
-    running = Beside(lambda: train(job))
+    running = Beside(lambda: Workers(tmp_path).train([job]))
     pids: list[int] = []
 
     def stepped() -> None:

@@ -18,6 +18,7 @@ from agentr.rounds.coordinators import CoordinatorDied, Coordinators
 from agentr.rounds.plan import Plan
 from agentr.rounds.services import Services
 from agentr.store.layout import Checkpoint
+from agentr.train.launch import Workers
 from agentr.train.online_job import OnlineJob
 from tests.tiny import IMITATE, REINFORCE
 
@@ -177,11 +178,11 @@ def test_an_online_training_is_placed_and_followed(tmp_path: Path, monkeypatch: 
     made = services(tmp_path, FakeRay(), method=REINFORCE)
     trained: list[Any] = []
 
-    def train(job: OnlineJob, follow: Any) -> Any:
-        trained.extend((job, follow))
+    def train(_: Workers, jobs: list[OnlineJob], follow: Any) -> Any:
+        trained.extend((*jobs, follow))
         raise KeyError("seen")
 
-    monkeypatch.setattr("agentr.train.launch.train", train)
+    monkeypatch.setattr(Workers, "train", train)
     job = OnlineJob(tmp_path, tmp_path, tmp_path / "out", made._served.plan.config.train[0], steps=1)
     with pytest.raises(KeyError, match="seen"):
         made.trainings.beside(job).result()

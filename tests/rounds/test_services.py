@@ -16,6 +16,7 @@ from agentr.rounds.trainings import Trainings
 from agentr.store.run import RunStore
 from agentr.train.checkpoints import seal
 from agentr.train.job import TrainJob
+from agentr.train.launch import Workers
 from tests.tiny import IMITATE, PREFER
 
 
@@ -108,11 +109,11 @@ def test_who_stops_a_training_is_told_what_is_lost(
     for step in saved:  # the other one is torn
         seal(job.checkpoints / f"checkpoint-{step}")
 
-    def interrupted(_: list[TrainJob], follow: Callable[[dict[str, Any]], None]) -> None:
+    def interrupted(_: Workers, jobs: list[TrainJob], follow: Callable[[dict[str, Any]], None]) -> None:
         follow({"job": "one", "step": reached, "steps": 900})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agentr.train.launch.train_many", interrupted)
+    monkeypatch.setattr(Workers, "train", interrupted)
     monkeypatch.setattr(RayCluster, "connect", lambda self: None)
     monkeypatch.setattr(Trainings, "_placed", lambda self, *jobs: list(jobs))
     with pytest.raises(KeyboardInterrupt):

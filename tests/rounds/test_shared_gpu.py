@@ -19,18 +19,20 @@ import os, secrets, sys
 from dataclasses import replace
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 import ray, ray.train.torch
-import agentr.train.launch as launch
+import agentr.train.group as group
 from agentr.cli import main
 
-def run_chain(config):
-    from agentr.train.worker import run_chain
+def serve(config):
+    from agentr.train import worker
     os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"  # Ray Train has named the GPU there
-    run_chain({**config, "jobs": [replace(job, trainer=replace(job.trainer, use_gpu=False)) for job in config["jobs"]]})
+    done = worker._done
+    worker._done = lambda job, *of: done(replace(job, trainer=replace(job.trainer, use_gpu=False)), *of)
+    worker.serve(config)
 
 init, torch_config = ray.init, ray.train.torch.TorchConfig
 ray.init = lambda **how: init(num_gpus=1, **how)
 ray.train.torch.TorchConfig = lambda backend: torch_config(backend="gloo")
-launch.run_chain = run_chain
+group.serve = serve
 sys.argv[0] = "agentr"
 main()
 """

@@ -14,8 +14,9 @@ import pytest
 from agentr.config.training import DPOConfig, LoRAConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError, ModelError, RunError
 from agentr.store.dataset import write_rows
-from agentr.train.job import TrainJob
-from agentr.train.launch import _cause, _claim, train, train_many
+from agentr.train.group import cause_in
+from agentr.train.job import TrainJob, TrainResult
+from agentr.train.launch import Report, Workers, _claim
 from agentr.train.online_job import OnlineJob
 from agentr.train.worker import logged_to
 from tests.train.test_online import feed
@@ -31,6 +32,19 @@ def make_job(dataset: Path, start: Path, out: Path, workers: int = 1, **config) 
     return TrainJob(
         dataset, start, out, replace(CONFIG, **config), TrainerConfig(workers=workers, threads=1), name=out.name
     )
+
+
+def train_many(jobs: list[TrainJob], progress: Report | None = None) -> list[TrainResult]:
+    """Runs a chain of jobs in workers of its own."""
+    workers = Workers(jobs[0].out.parent)
+    try:
+        return workers.train(jobs, progress)
+    finally:
+        workers.close()
+
+
+def train(job: TrainJob, progress: Report | None = None) -> TrainResult:
+    return train_many([job], progress)[0]
 
 
 def make_online_job(start: Path, out: Path, workers: int = 1) -> OnlineJob:
@@ -122,6 +136,34 @@ def test_a_chain_shares_one_worker_and_a_later_job_starts_from_an_earlier_model(
     assert losses(short)[0] == pytest.approx(losses(long)[0], rel=1e-5)
     assert preferences.read_metrics()[0]["reward_margin"] == pytest.approx(0.0, abs=1e-5)
     assert "LOAD_GLOBAL" not in (long.out / "worker.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_workers_stay_for_the_next_training_and_come_again_where_they_died(
+    chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path
+) -> None:
+    workers = Workers(tmp_path)
+
+    def trained(name: str, **config) -> list[int]:
+        job = make_job(dataset, start, tmp_path / name, **{"steps": 4, **config})
+        workers.train([job])
+        assert losses(job)[:4] == pytest.approx(losses(chain[2]), rel=1e-5)
+        return worker_pids(job)
+
+    try:
+        (pid,) = trained("one")
+        assert trained("two") == [pid]
+        with pytest.raises(RunError, match="bad failed: the loss is no longer a number"):
+            trained("bad", learning_rate=1e38, steps=60)
+        (after,) = trained("three")
+        assert after != pid
+        os.kill(after, signal.SIGKILL)  # while it waits
+        assert after not in trained("four")
+        assert list(tmp_path.glob(".ray-*"))
+    finally:
+        workers.close()
+    assert not list(tmp_path.glob(".ray-*"))
 
 
 @pytest.mark.cluster
@@ -324,4 +366,4 @@ def test_the_cause_is_the_error_that_is_not_about_another_worker() -> None:
             1: RuntimeError("Traceback\n ...\ntorch.OutOfMemoryError: CUDA out of memory"),
         }
 
-    assert _cause(Failed()) == "torch.OutOfMemoryError: CUDA out of memory"
+    assert cause_in(Failed()) == "torch.OutOfMemoryError: CUDA out of memory"

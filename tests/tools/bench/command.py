@@ -254,3 +254,33 @@ def steps(
             f"{thought['bytes'] / seen['bytes']:.2f}",
         )
     Console().print(table)
+
+
+@app.command()
+def trl(
+    policy: Annotated[Path, typer.Argument(help="Folder of a model that plays TextCraft: a round of the demo.")],
+    number: Annotated[int, typer.Option("--steps", help="Online steps.", min=4)] = 10,
+    turns: Annotated[int, typer.Option(help="How often each takes them.", min=1)] = 3,
+) -> None:
+    """Measure online GRPO steps beside TRL's GRPOTrainer: as it comes, and with vLLM in its process."""
+    from tests.tools.bench.beside_trl import EPISODES, TASKS, measure
+
+    taken = measure(policy.resolve(), number, turns, Reporter(Console(stderr=True, soft_wrap=True)).message)
+    shown = Table(
+        title=f"A step of {TASKS} tasks x {EPISODES} rollouts: medians of {number} steps, {turns} times in turn"
+    )
+    for column in ("", "seconds", "rollouts", "weights", "tokens", "tokens a second", "success", "whole job"):
+        shown.add_column(column)
+    for way in dict.fromkeys(one.way for one in taken):
+        ours = [one for one in taken if one.way == way]
+        figures: list[tuple[str, list[float]]] = [
+            (".2f", [one.seconds for one in ours]),
+            (".2f", [one.rollouts for one in ours]),
+            (".2f", [one.weights for one in ours]),
+            (",.0f", [one.tokens for one in ours]),
+            (",.0f", [one.tokens / one.seconds for one in ours]),
+            (".2f", [one.success for one in ours]),
+            (".0f", [one.whole for one in ours]),
+        ]
+        shown.add_row(way, *(", ".join(format(value, form) for value in values) for form, values in figures))
+    Console(wide=160).print(shown)

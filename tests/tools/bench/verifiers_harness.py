@@ -43,7 +43,7 @@ class Crafting(vf.Harness[vf.HarnessConfig]):
         for _ in range(GAME.spec.step_limit):
             answer = (await client.chat.completions.create(model=ctx.model, messages=messages)).choices[0]
             text, played.turns = answer.message.content or "", played.turns + 1
-            said, done, played.won = carried_out(game, text, cut=answer.finish_reason == "length")
+            said, done, played.won, _ = carried_out(game, text, cut=answer.finish_reason == "length")
             if done:
                 break
             messages += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]

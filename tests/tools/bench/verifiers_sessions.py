@@ -28,7 +28,7 @@ class Crafting(vf.MultiTurnEnv):
     async def env_response(self, messages, state, **_):
         """Goes on with the game."""
         cut = state["trajectory"][-1]["is_truncated"]
-        said, done, state["won"] = carried_out(state["game"], messages[-1].content or "", cut=cut)
+        said, done, state["won"], _ = carried_out(state["game"], messages[-1].content or "", cut=cut)
         answer = [vf.UserMessage(content=said)]
         if done:
             state["final_env_response"] = answer
