@@ -9,7 +9,7 @@ import typer
 from typer.models import CommandInfo, TyperInfo
 
 import agentr
-from agentr import __version__, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
+from agentr import __version__, cluster_cli, env_cli, plan_cli, run_cli, ui_cli, verify_cli
 from agentr.console import Console, echo
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
@@ -30,15 +30,13 @@ app = typer.Typer(
 )
 app.add_typer(env_cli.envs, name="envs")
 run_cli.register(app)
+app.command()(plan_cli.plan)
 cluster_cli.register(app)
 app.command()(ui_cli.ui)
 verify_cli.register(app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")
-]
-RunDir = run_cli.RunDir
+Overrides, RunDir = run_cli.Overrides, run_cli.RunDir
 AllowChange = Annotated[
     bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")
 ]
@@ -110,58 +108,6 @@ def run(
                 f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.plan.train(1)
             ).path
         )
-
-
-@app.command("plan")
-def plan_command(
-    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")] = None,
-    overrides: Overrides = None,
-    on: Annotated[str, typer.Option("--on", help="Hardware, such as 4xH100; this is the machine here.")] = "this",
-    devices: Annotated[Path | None, typer.Option("--devices", help="File of further devices.")] = None,
-    price: Annotated[float, typer.Option("--price", help="Of one device for an hour.")] = 0.0,
-    within: Annotated[str, typer.Option("--within", help="How long it may take, such as 6h.")] = "",
-    pilot_tasks: Annotated[
-        int, typer.Option("--pilot", help="First play a round of so many tasks here, to learn what trees take.")
-    ] = 0,
-    explain: Annotated[
-        str, typer.Option("--explain", help="Show the formula of this stage or memory, with all its inputs.")
-    ] = "",
-    measure_this: Annotated[bool, typer.Option("--measure", help="Measure this machine anew (ten seconds).")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    trust: run_cli.Trust = False,
-) -> None:
-    """Say what a run takes before it starts: hours, memory, money, and what to set so that it fits and is fastest."""
-    from agentr.commands import plan as planning
-    from agentr.commands.run import run as run_experiment
-    from agentr.config.named import looking
-    from agentr.cost.hardware import THIS, hardware, measured_file
-    from agentr.methods import plan_of, read
-    from agentr.observe.progress import Reporter
-
-    if measure_this:
-        planning.measure()
-        echo(measured_file().read_text(encoding="utf-8").rstrip())
-    if config is None:
-        if not measure_this:
-            raise ConfigError("a configuration is wanted", hint="Such as: agentr plan configs/demo.yaml --on 4xH100")
-        return
-    limit = planning.read_within(within) if within else 0.0
-    with looking(not (trust or pilot_tasks)), trusting(trust):
-        plan = plan_of(read(config, overrides or []).config)
-        planning.require_idle(plan)
-        if on == THIS:
-            machine = planning.measured(lambda text: echo(text, err=True))
-        else:
-            machine = hardware(on, planning.devices_file(devices))
-        if pilot_tasks:
-            run_experiment(planning.pilot(plan, pilot_tasks), Reporter())
-        found = planning.plan_run(plan, machine, price=price, within=limit)
-    if as_json:
-        echo(json.dumps(planning.as_data(found), indent=2))
-    elif explain:
-        echo(planning.explained(found.forecast, explain))
-    else:
-        Console().print(planning.renderable(found))
 
 
 @app.command()

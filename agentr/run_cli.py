@@ -26,6 +26,9 @@ WHOLE = (
 )
 
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")
+]
 Trust = Annotated[
     bool,
     typer.Option(
