@@ -41,8 +41,8 @@ class DeviceSpec:
         link_gb_s: From one to another of a node, in one direction, 1e9 B/s.
         nvlink: Whether that is NVLink.
         per_node: How many a node has.
-        half_width: Of a machine without a GPU: the width of a layer at which products reach half of these figures. A GPU
-            has none: there a constant says what share they reach (``agentr.cost.speed``).
+        half_width: Of a machine without a GPU: the width of a layer at which products reach half of these figures. A
+            GPU has none: there a constant says what share they reach (``agentr.cost.speed``).
         call_us: What a call costs besides its work: a kernel's start, an operation on one number. 1e-6 s.
         cores: Of a machine without a GPU; 0 for a GPU.
         disk_gb_s: How fast weights are written and read, 1e9 B/s.

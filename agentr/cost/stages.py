@@ -193,7 +193,9 @@ class StageForecaster:
         each = speed.optimiser_step(
             self.shape, training_of(train, Loss.REINFORCE, self.config.trainer, self.device, rows), self.device
         )
-        handed = self.shape.parameters * self.width * 2 / self.device.disk
+        # with adapters, engines read the start's weights and add them up; else all is written and read
+        ways = given("ways over the disk", 1 if train.lora.rank else 2, "1 with adapters")
+        handed = self.shape.parameters * self.width * ways / self.device.disk
         started = self._trainer_start()
         updates = max(1, train.grpo.updates)
         seconds = given("optimiser steps", steps, "method.steps") * each + handed * (steps / updates) + started

@@ -19,9 +19,16 @@ from agentr.config.model import Dtype, ModelConfig
 from agentr.config.policy import PolicyConfig
 from agentr.cpu import OPENMP, keep_freed_memory, multiplies_bf16
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
+from agentr.policy.adapters import base_of
 from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of
 from agentr.policy.stepper import Barrier, Batch, Stepper
-from agentr.policy.vllm_patches import inspect_in_process, keep_rendezvous_in, mend_llvmlite, repack_output_layer
+from agentr.policy.vllm_patches import (
+    inspect_in_process,
+    keep_rendezvous_in,
+    load_merged,
+    mend_llvmlite,
+    repack_output_layer,
+)
 from agentr.seeds import derived_seed
 from agentr.store.model_folder import require_model
 from agentr.types import Completion, FinishReason
@@ -262,6 +269,8 @@ class VLLMEngine:
             InfraError: The weights could not be loaded (another architecture); the engine is dead.
         """
         require_model(Path(checkpoint), "the checkpoint")
+        if (base := base_of(Path(checkpoint))) is not None:
+            require_model(base, "the model of the adapters")
         barrier = Barrier(lambda llm: self._reload(llm, str(checkpoint)))
         self._stepper.submit(barrier)
         await asyncio.wrap_future(barrier.future)
@@ -313,7 +322,11 @@ class VLLMEngine:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _start(self) -> LLMEngine:
-        llm = build_llm(self._checkpoint, self._model, self._policy, self._sleeps)
+        wanted = Path(self._checkpoint)
+        base = base_of(wanted)
+        llm = build_llm(str(base or wanted), self._model, self._policy, self._sleeps)
+        if base is not None:
+            llm.collective_rpc(load_merged, args=(self._checkpoint,))
         self._tokenizer = llm.get_tokenizer()
         self._scheduler = llm.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
         return llm
@@ -328,7 +341,10 @@ class VLLMEngine:
             return
         if self._asleep:
             llm.wake_up(tags=["weights"])
-        llm.collective_rpc("reload_weights", kwargs={"weights_path": checkpoint})
+        if base_of(Path(checkpoint)) is None:
+            llm.collective_rpc("reload_weights", kwargs={"weights_path": checkpoint})
+        else:
+            llm.collective_rpc(load_merged, args=(checkpoint,))
         if self._asleep:  # the cache only now: while weights are read there is room for both copies of a layer
             llm.wake_up(tags=["kv_cache"])
             self._asleep = False

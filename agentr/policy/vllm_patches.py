@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from agentr.policy.adapters import merged
+
 
 def mend_llvmlite() -> None:
     """Lets vLLM start after numba was imported.
@@ -42,6 +44,11 @@ def repack_output_layer(worker: Any) -> None:
     for layer in worker.get_model().modules():
         if isinstance(layer, ParallelLMHead) and hasattr(layer, "cpu_linear"):
             layer.quant_method.process_weights_after_loading(layer)
+
+
+def load_merged(worker: Any, folder: str) -> None:
+    """Loads a model with the adapters in a folder. Called in each worker of an engine, which reads the files itself."""
+    worker.reload_weights(weights_iterator=merged(Path(folder)))
 
 
 def inspect_in_process(path: Path) -> None:

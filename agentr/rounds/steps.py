@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from agentr.background import Beside
@@ -24,6 +25,7 @@ from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
 from agentr.errors import InfraError
 from agentr.observe.progress import Update
+from agentr.policy.adapters import base_of, write_merged
 from agentr.rounds.judging import rewards_of
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
@@ -113,12 +115,19 @@ class Steps:
         found = self._validation.best()
         best = found["step"] if found is not None else None
         if best is not None and best != (self.job.last or steps):
-            copy_folder(self._validation.best_weights, self.job.model)
+            self._keep(self._validation.best_weights)
             self.experiment.reporter.message(
                 f"        online step {best} did best on {self.config.validation.tasks.split}: its weights are kept"
             )
         remove(self._validation.best_weights)
         return replace(trained, checkpoint=store.stored_path(self.job.model), online_steps=steps, best_step=best)
+
+    def _keep(self, weights: Path) -> None:
+        """Puts the weights that did best in the place of the last ones."""
+        if base_of(weights) is None:
+            copy_folder(weights, self.job.model)
+        else:
+            write_merged(weights, self.job.model, self.job.dtype)
 
     # collecting -------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from agentr.errors import ConfigError, ModelError, first_line
+from agentr.policy.adapters import FILE, can_be_merged
 from agentr.store.model_folder import require_model
 from agentr.train.checkpoints import publish
 from agentr.train.job import TrainJob
@@ -114,9 +117,14 @@ def _named(name: str, target: str) -> bool:
     return target == ALL_LINEAR or name == target or name.endswith(f".{target}")
 
 
-def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
+def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path, *, whole_model: bool = True) -> None:
     """Writes the model as it is now from the float32 masters, in one step. All workers take part; the first one
-    writes."""
+    writes.
+
+    Args:
+        whole_model: Else adapters are written alone, if whoever loads them can add them to the start's weights
+            (``agentr.policy.adapters``).
+    """
     from deepspeed.utils import safe_get_full_fp32_param
 
     job, model = trainer.job, cast(PreTrainedModel, trainer.engine().module)
@@ -131,12 +139,29 @@ def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
         if trainer.args.should_save:  # beside the engine, accelerators may have no room for another copy
             weights[name] = master.detach().to("cpu", torch.float32 if adapted else dtype)
     if trainer.args.should_save:
-        save = (
-            merge_adapters(job, weights, dtype).save_pretrained
-            if adapted
-            else partial(model.save_pretrained, state_dict=weights)
-        )
+        if not adapted:
+            save: Callable[[Path], object] = partial(model.save_pretrained, state_dict=weights)
+        elif not whole_model and can_be_merged(job.start, _adapted_layers(weights)):
+            save = partial(_save_adapters, job, model, weights)
+        else:
+            save = merge_adapters(job, weights, dtype).save_pretrained
         publish(save, folder, job)
+
+
+def _adapted_layers(weights: Iterable[str]) -> Iterator[str]:
+    """The names of the layers that adapters by these names change."""
+    return (name.removeprefix("base_model.model.").partition(".lora_")[0] for name in weights)
+
+
+def _save_adapters(job: TrainJob, model: PreTrainedModel, weights: dict[str, torch.Tensor], folder: Path) -> None:
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    assert isinstance(model, PeftModel)
+    config = copy(model.active_peft_config)
+    config.base_model_name_or_path, config.inference_mode = str(job.start.resolve()), True
+    config.save_pretrained(str(folder))
+    save_file(get_peft_model_state_dict(model, state_dict=weights), folder / FILE, {"format": "pt"})
 
 
 def merge_adapters(job: TrainJob, weights: dict[str, torch.Tensor], dtype: torch.dtype) -> PreTrainedModel:

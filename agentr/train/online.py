@@ -149,10 +149,10 @@ class StepProgress(JobProgress):
                 if int(old.name) < number - 1 - self.job.staleness:
                     shutil.rmtree(old, ignore_errors=True)
         if not folder.is_relative_to(self.job.out):  # in memory, which is this machine's alone
-            save_model(self.trainer, self.dtype, folder)
+            save_model(self.trainer, self.dtype, folder, whole_model=False)
             return
         aside = self.job.work / f"published-{folder.name}"
-        save_model(self.trainer, self.dtype, aside)
+        save_model(self.trainer, self.dtype, aside, whole_model=False)
         if dist.get_rank() == 0:
             remove(folder)
             disk.rename(aside, folder)

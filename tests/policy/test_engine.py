@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numba  # noqa: F401  what an environment in the same process may import must not keep vLLM from starting
+import numpy as np
 import pytest
 import torch.distributed as dist
 
@@ -18,6 +20,7 @@ from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyConfig
 from agentr.config.turns import Dialect
 from agentr.errors import ContextOverflow, InfraError, ModelError, StaleWeights
+from agentr.policy.adapters import write_merged
 from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.chat import ChatCodec
 from agentr.policy.vllm_engine import VLLMEngine
@@ -246,6 +249,46 @@ def test_reload_is_proved_by_logprobs(engine, folders):
     assert (back.token_ids, back.logprobs) == (before.token_ids, pytest.approx(before.logprobs, abs=2e-3))
 
 
+def write_adapters(start: Path, folder: Path) -> Path:
+    """Writes random adapters of all linear layers as the trainer hands them over."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    shutil.copytree(start, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    torch.manual_seed(2)
+    config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32), config)
+    model.save_pretrained(folder)
+    model.merge_and_unload().save_pretrained(folder.with_name("merged"))
+    return folder
+
+
+def test_adapters_answer_like_the_weights_that_they_are_merged_into(engine, folders, tmp_path):
+    start, _ = folders
+    adapters = write_adapters(start, tmp_path / "adapters")
+    shutil.copytree(start, tmp_path / "written")
+    write_merged(adapters, tmp_path / "written", "float32")
+
+    async def main():
+        before = await engine.generate(request())
+        await engine.load(adapters)
+        with pytest.raises(ModelError, match=r"the model of the adapters .*gone has no config\.json"):
+            await engine.load(moved)
+        after = await engine.generate(request(), checkpoint=str(adapters))
+        await engine.load(start)
+        return before[0], after[0], (await engine.generate(request()))[0]
+
+    moved = shutil.copytree(adapters, tmp_path / "moved")
+    said = json.loads((moved / "adapter_config.json").read_text())
+    (moved / "adapter_config.json").write_text(json.dumps({**said, "base_model_name_or_path": str(tmp_path / "gone")}))
+    before, after, back = asyncio.run(main())
+    for folder in (tmp_path / "merged", tmp_path / "written"):
+        assert after.logprobs == pytest.approx(hf_logprobs(folder, PROMPT, after.token_ids), abs=2e-3)
+    assert max(map(abs, np.subtract(hf_logprobs(start, PROMPT, after.token_ids), after.logprobs))) > 0.1
+    assert (back.token_ids, back.logprobs) == (before.token_ids, pytest.approx(before.logprobs, abs=2e-3))
+
+
 def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(ModelError, match="vLLM could not load the model"):
         VLLMEngine(tmp_path, MODEL, POLICY)
@@ -290,3 +333,14 @@ def test_a_dead_thread_fails_everything_that_waits(folders, monkeypatch):
             await engine.health()
 
     asyncio.run(main())
+
+
+def test_an_engine_starts_with_adapters(folders, tmp_path):
+    """The last one here: as it ends, it takes what other engines of this process need along."""
+    adapters = write_adapters(folders[0], tmp_path / "adapters")
+    fresh = VLLMEngine(adapters, MODEL, POLICY)
+    try:
+        ((answer,),) = ask(fresh, request())
+        assert answer.logprobs == pytest.approx(hf_logprobs(tmp_path / "merged", PROMPT, answer.token_ids), abs=2e-3)
+    finally:
+        fresh.close()

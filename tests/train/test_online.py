@@ -9,15 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
-from agentr.config.training import GRPOConfig, TrainConfig
+from agentr.config.training import GRPOConfig, LoRAConfig, TrainConfig
 from agentr.errors import DataError, ModelError, RunError
+from agentr.policy.adapters import base_of, merged
 from agentr.store.dataset import write_rows
 from agentr.store.rows import Rollout
 from agentr.train.job import TrainResult
 from agentr.train.online_job import OnlineJob
 from tests.train.conftest import EACH, GROUPS, random_rows, rollouts
-from tests.train.test_sft import distance
+from tests.train.test_sft import distance, weights
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("one_process")]
 
@@ -81,6 +83,32 @@ def test_each_step_is_trained_on_once_it_is_there(start: Path, tmp_path: Path) -
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert all(line["entropy"] > 0 and line["grad_norm"] > 0 and line["logprob_difference"] > 0 for line in lines)
     assert (job.model / "tokenizer.json").exists() and not job.checkpoints.exists()
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_adapters_are_handed_over_alone_and_are_the_model(start: Path, tmp_path: Path, renamed: bool) -> None:
+    """Where the start's files have other names than its layers, nobody could add adapters to them: there the whole
+    model is handed over."""
+    begin = start
+    if renamed:
+        begin = shutil.copytree(start, tmp_path / "begin")
+        found = weights(begin)
+        save_file({name.removeprefix("model."): weight for name, weight in found.items()}, begin / "model.safetensors")
+    job = make_job(begin, tmp_path, steps=2)
+    job = replace(job, config=replace(job.config, lora=LoRAConfig(rank=4)))
+    feed(job, 1, 2)
+    run(job)
+    last = job.published(2)
+    assert base_of(job.model) is None and distance(job.model, start) > 0
+    if renamed:
+        assert base_of(last) is None and distance(last, job.model) == 0.0
+        return
+    assert base_of(last) == begin and not (last / "model.safetensors").exists()
+    assert (last / "tokenizer.json").exists() and (last / "config.json").exists()
+    whole = weights(job.model)
+    there = dict(merged(last))
+    assert there.keys() == whole.keys()
+    assert all((there[name].float() - whole[name].float()).abs().max() < 1e-6 for name in whole)
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
