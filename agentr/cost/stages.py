@@ -11,7 +11,7 @@ from agentr.config.training import Share, TrainConfig
 from agentr.cost import speed
 from agentr.cost.bounds import Bound, count_tasks
 from agentr.cost.evidence import GUESS, Amounts, Evidence, RowCounts, guess, guessed_rows
-from agentr.cost.hardware import Hardware
+from agentr.cost.hardware import DeviceSpec, Hardware
 from agentr.cost.models import training_of, width_of
 from agentr.cost.number import Number, given, most
 from agentr.cost.shape import Shape
@@ -118,7 +118,9 @@ class StageForecaster:
     # stages -----------------------------------------------------------------------------------------------------------
 
     def stages(self) -> Iterator[StageForecast]:
-        yield self._stage("start", "Ray, servers, an engine", self._start(), 1.0, "constants")
+        yield self._stage(
+            "start", "Ray, servers, an engine", start(self.shape, self.width, self.device), 1.0, "constants"
+        )
         config, rounds = self.config, self.config.run.rounds
         warm = arm_of(0)
         if config.warm_start.enabled:
@@ -193,8 +195,7 @@ class StageForecaster:
         each = speed.optimiser_step(
             self.shape, training_of(train, Loss.REINFORCE, self.config.trainer, self.device, rows), self.device
         )
-        # with adapters, engines read the start's weights and add them up; else all is written and read
-        ways = given("ways over the disk", 1 if train.lora.rank else 2, "1 with adapters")
+        ways = given("ways over the disk", 1 if train.lora.rank else 2, "engines add adapters to the start's weights")
         handed = self.shape.parameters * self.width * ways / self.device.disk
         started = self._trainer_start()
         updates = max(1, train.grpo.updates)
@@ -223,17 +224,9 @@ class StageForecaster:
 
     # seconds ----------------------------------------------------------------------------------------------------------
 
-    def _start(self) -> Number:
-        calls = given("start of Ray and an engine", RAY_CALLS + ENGINE_START_CALLS, "constants") * self.device.call
-        weights = self.shape.parameters * self.width / self.device.disk
-        return calls + weights + (GRAPHS_S if self.device.gpu else 0)
-
     def _trainer_start(self) -> Number:
-        """Workers stay up after their first training, unless engines take their GPUs meanwhile."""
         first, self._trained = not self._trained, True
-        stays = not self.device.gpu or self.config.trainer.share is Share.together
-        calls = 0.0 if stays and not first else TRAINER_START_CALLS
-        return given("a trainer's start", calls, "calls; 0 where its workers are up") * self.device.call
+        return trainer_start(self.device, self.config.trainer.share, first)
 
     def _played(self, each: Amounts, trees: int, at_once: int, chains: float, branches: int) -> Number:
         """Seconds in which trees grow or episodes are played: the engines' work, the coordinators' and the servers', or
@@ -276,6 +269,19 @@ class StageForecaster:
         if self.device.cores and self.device.cores < 4:  # they share the cores
             return engine + handled
         return most(engine, handled, serial)
+
+
+def start(shape: Shape, width: int, device: DeviceSpec) -> Number:
+    """Seconds until Ray and an engine are up."""
+    calls = given("start of Ray and an engine", RAY_CALLS + ENGINE_START_CALLS, "constants") * device.call
+    return calls + shape.parameters * width / device.disk + (GRAPHS_S if device.gpu else 0)
+
+
+def trainer_start(device: DeviceSpec, share: Share, first: bool) -> Number:
+    """Seconds until workers train. They stay up after the first training, unless engines take their GPUs."""
+    stays = not device.gpu or share is Share.together
+    calls = 0.0 if stays and not first else TRAINER_START_CALLS
+    return given("a trainer's start", calls, "calls; 0 where its workers are up") * device.call
 
 
 def _known(bound: Bound) -> int:
