@@ -23,13 +23,15 @@ LAYER_CALLS = 75.0
 #: Calls of an optimiser step besides its micro-batches' layers: gradients, buckets, Adam, Python.
 STEP_CALLS = 3000.0
 #: Calls of a layer in an engine on a CPU; on a GPU they are one CUDA graph.
-ENGINE_LAYER_CALLS = 15.0
+ENGINE_LAYER_CALLS = 70.0
 #: What a step of an engine costs besides the model, as so many calls: scheduler, detokeniser, Python.
-ENGINE_CALLS = 300.0
-#: What each sequence of it costs: on a CPU its attention and its sampler run one by one.
-SEQUENCE_CALLS, SEQUENCE_CALLS_CPU = 8.0, 70.0
+ENGINE_CALLS, ENGINE_CALLS_CPU = 300.0, 600.0
+#: What each sequence of it costs besides: its sampler.
+SEQUENCE_CALLS, SEQUENCE_CALLS_CPU = 8.0, 50.0
+#: Share of a CPU's arithmetic in float32 that vLLM's attention reaches where each sequence has one new token.
+ENGINE_ATTENTION_CPU = 0.055
 #: A turn's way to the engine and back, the environment's step and the coordinator's, as so many calls.
-TURN_CALLS = 150.0
+TURN_CALLS, TURN_CALLS_CPU = 150.0, 600.0
 
 
 def optimiser_step(shape: Shape, training: TrainingSetup, device: DeviceSpec) -> Number:
@@ -88,12 +90,21 @@ def engine_step(
     bytes_ = read / split / _bandwidth(device)
     work = 2 * shape.used * count / split / _reached(device, width == 2, shape.hidden)
     each = given("calls of a sequence", SEQUENCE_CALLS if device.gpu else SEQUENCE_CALLS_CPU, "a constant")
-    calls = given("engine's calls", ENGINE_CALLS, "a constant") + count * each
+    calls = given("engine's calls", ENGINE_CALLS if device.gpu else ENGINE_CALLS_CPU, "a constant") + count * each
+    computing = most(bytes_, work)
     if not device.gpu:
-        calls = calls + given("layers", shape.layers, shape.source) * ENGINE_LAYER_CALLS
-    return (most(bytes_, work) + calls * device.call + _together(shape, device, tensor_parallel)).named(
-        "engine step", "s"
-    )
+        layers = given("layers", shape.layers, shape.source)
+        calls = calls + layers * ENGINE_LAYER_CALLS
+        scores = (count * seen * 4 * layers * shape.queries).named("arithmetic of attention", "FLOP")
+        reached = device.arithmetic(False) * given("share of the peak", ENGINE_ATTENTION_CPU, "a constant")
+        computing = computing + (scores / reached).named("attention", "s")
+    return (computing + calls * device.call + _together(shape, device, tensor_parallel)).named("engine step", "s")
+
+
+def turn(device: DeviceSpec) -> Number:
+    """Seconds of a turn's way to the engine and back, and of the environment's step."""
+    calls = TURN_CALLS if device.gpu else TURN_CALLS_CPU
+    return (given("calls of a turn", calls, "a constant") * device.call).named("a turn's way", "s")
 
 
 def prefill(

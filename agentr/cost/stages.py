@@ -34,7 +34,9 @@ from agentr.types import Loss
 from env_servers import registry
 
 #: Starting parts, as so many calls: it is Python that imports. On a GPU an engine compiles and captures graphs, too.
-RAY_CALLS, ENGINE_START_CALLS, TRAINER_START_CALLS = 8e5, 2.5e6, 1.8e6
+RAY_CALLS, ENGINE_START_CALLS, TRAINER_START_CALLS, SERVERS_START_CALLS = 8e5, 2.5e6, 4e6, 2e6
+#: What a stage of trees takes besides its trees: weights, seals.
+STAGE_CALLS = 4e5
 GRAPHS_S = 40.0
 #: How far seconds may be off beside the counts, as a factor up and down (docs/cost.md#checked).
 SECONDS_FACTOR = 1.5
@@ -125,7 +127,9 @@ class StageForecaster:
         warm = arm_of(0)
         if config.warm_start.enabled:
             tasks = sum(_known(count_tasks(config.env, each)) for each in config.warm_start.tasks)
-            turns = (0.5 * tasks * (self.limit or 10)) * speed.TURN_CALLS * self.device.call
+            turns = (0.5 * tasks * (self.limit or 10)) * speed.turn(
+                self.device
+            ) + SERVERS_START_CALLS * self.device.call
             yield self._stage(warm.stage(DEMONSTRATIONS), f"{tasks} tasks", turns, 2.0, "a guess")
             yield self._training(warm, config.warm_start.train, tasks, Loss.IMITATE, warm=True)
         yield from self._measured(warm)
@@ -258,17 +262,19 @@ class StageForecaster:
         turns = count * (
             given("calls of a tree", each.calls, source) + given("actions of a tree", each.actions, source)
         )
-        handled = (turns * speed.TURN_CALLS * self.device.call / self.config.collect.coordinators).named(
-            "coordinators' and servers' work", "s"
-        )
+        way = speed.turn(self.device)
+        handled = (turns * way / self.config.collect.coordinators).named("coordinators' and servers' work", "s")
         depth = given("calls in a row", each.calls / max(1, branches), source)
         tokens = each.drawn / max(each.completions, 1)
-        serial = (depth * chains * (tokens * step + speed.TURN_CALLS * self.device.call)).named("turns in a row", "s")
+        serial = (depth * chains * (tokens * step + way)).named("turns in a row", "s")
         if policy.backend is PolicyBackend.openai:
             return most(handled, serial)
-        if self.device.cores and self.device.cores < 4:  # they share the cores
-            return engine + handled
-        return most(engine, handled, serial)
+        if self.device.gpu:
+            return most(engine, handled, serial)
+        shared = ((engine * engines + handled * self.config.collect.coordinators) / self.device.cores).named(
+            "all cores' work"
+        )
+        return most(engine, handled, serial, shared) + STAGE_CALLS * self.device.call
 
 
 def start(shape: Shape, width: int, device: DeviceSpec) -> Number:
