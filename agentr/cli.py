@@ -13,6 +13,7 @@ from agentr import __version__, cluster_cli, env_cli, plan_cli, run_cli, ui_cli,
 from agentr.console import Console, echo
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
+from agentr.run_cli import Overrides, RunDir
 from agentr.secrets import clean_output
 from agentr.signals import ending_cleanly
 from agentr.store.files import disk_errors
@@ -36,7 +37,6 @@ app.command()(ui_cli.ui)
 verify_cli.register(app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
-Overrides, RunDir = run_cli.Overrides, run_cli.RunDir
 AllowChange = Annotated[
     bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")
 ]

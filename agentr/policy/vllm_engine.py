@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -326,7 +327,7 @@ class VLLMEngine:
         base = base_of(wanted)
         llm = build_llm(str(base or wanted), self._model, self._policy, self._sleeps)
         if base is not None:
-            llm.collective_rpc(load_merged, args=(self._checkpoint,))
+            llm.collective_rpc(partial(load_merged, folder=self._checkpoint))
         self._tokenizer = llm.get_tokenizer()
         self._scheduler = llm.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
         return llm
@@ -344,7 +345,7 @@ class VLLMEngine:
         if base_of(Path(checkpoint)) is None:
             llm.collective_rpc("reload_weights", kwargs={"weights_path": checkpoint})
         else:
-            llm.collective_rpc(load_merged, args=(checkpoint,))
+            llm.collective_rpc(partial(load_merged, folder=checkpoint))
         if self._asleep:  # the cache only now: while weights are read there is room for both copies of a layer
             llm.wake_up(tags=["kv_cache"])
             self._asleep = False

@@ -49,7 +49,8 @@ def load_start(job: TrainJob) -> tuple[PreTrainedModel, PreTrainedTokenizerBase,
             f"the start checkpoint {job.start} does not load: {reason}.", hint="Is its copy complete?"
         ) from error
     dtype = model.dtype
-    return model.to(torch.bfloat16 if job.config.bf16 else torch.float32), tokenizer, dtype
+    cast(torch.nn.Module, model).to(torch.bfloat16 if job.config.bf16 else torch.float32)
+    return model, tokenizer, dtype
 
 
 def require_vocabulary(model: PreTrainedModel, highest: int, start: Path) -> None:

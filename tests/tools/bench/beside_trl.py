@@ -103,12 +103,11 @@ def _theirs(way: str, policy: Path, place: Path) -> Taken:
         ]
     )
     lines = json.loads(said.strip().splitlines()[-1])
-    return Taken(
-        f"TRL {way}",
-        *(median(line[name] for line in lines[2:]) for name in ("seconds", "rollouts", "weights", "tokens")),
-        sum(line["won"] for line in lines) / len(lines),
-        whole,
+    seconds, rollouts, weights, tokens = (
+        median(line[name] for line in lines[2:]) for name in ("seconds", "rollouts", "weights", "tokens")
     )
+    won = sum(line["won"] for line in lines) / len(lines)
+    return Taken(f"TRL {way}", seconds, rollouts, weights, tokens, won, whole)
 
 
 def _timed(command: list[str]) -> tuple[str, float]:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ |= {
     "TRL_EXPERIMENTAL_SILENCE": "1",
@@ -16,9 +17,10 @@ os.environ |= {
 }
 
 import torch
-import trl
 from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from agentr.config.model import ModelConfig
 from agentr.models.load import load_codec
@@ -35,7 +37,7 @@ STEPS: list[dict[str, float]] = []
 NOW = {"rollouts": 0.0, "weights": 0.0, "tokens": 0.0, "won": 0.0}
 
 
-def play(prompts: list[str], trainer: trl.GRPOTrainer) -> dict[str, list]:
+def play(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
     """Plays an episode of each task."""
     began, handed = time.perf_counter(), NOW["weights"]
     opened = [GAME.reset(task) for task in prompts]
@@ -86,7 +88,7 @@ class Clock(TrainerCallback):
         NOW["weights"] = 0.0
 
 
-def hand_over(generation) -> None:
+def hand_over(generation: Any) -> None:
     """Loads the trainer's weights into the engine. TRL's own way fails on a CPU, where vLLM packs weights when it has
     loaded them."""
     began = time.perf_counter()
@@ -103,7 +105,7 @@ TOKENS = AutoTokenizer.from_pretrained(MODEL)
 def main() -> None:
     torch.set_num_threads(2)
     steps = json.loads(Path(TASKS).read_text())
-    arguments = trl.GRPOConfig(
+    arguments = GRPOConfig(
         output_dir=OUT,
         max_steps=len(steps),
         per_device_train_batch_size=32,
@@ -130,7 +132,7 @@ def main() -> None:
         vllm_max_model_length=1024,
         vllm_enable_sleep_mode=False,
     )
-    trainer = trl.GRPOTrainer(
+    trainer = GRPOTrainer(
         model=MODEL,
         processing_class=TOKENS,
         reward_funcs=lambda won, **_: won,
@@ -140,7 +142,7 @@ def main() -> None:
         callbacks=[Clock()],
     )
     if WAY == "colocate":
-        type(trainer.vllm_generation).sync_weights = hand_over
+        setattr(type(trainer.vllm_generation), "sync_weights", hand_over)  # noqa: B010 - a patch, and no method
     began = time.perf_counter()
     trainer.train()
     ends = [began, *(step["ended"] for step in STEPS)]
