@@ -358,7 +358,7 @@ def test_rewards_are_listed_with_their_options() -> None:
 @pytest.mark.slow
 def test_a_dry_run_says_what_it_costs_and_shows_the_whole_configuration(tmp_path: Path) -> None:
     said = agentr("run", ROOT / "configs/demo.yaml", "run.seed=5", "--dry-run")
-    assert said.exit_code == 0 and "optimiser steps:    at most 850" in said.stdout
+    assert said.exit_code == 0 and "optimiser steps:    at most 770" in said.stdout
     assert "agentr plan CONFIG --on 4xH100" in said.stdout, "this machine was not measured"
     shown = agentr("run", ROOT / "configs/demo.yaml", "run.seed=5", "--dry-run", "--show")
     assert shown.exit_code == 0 and "seed: 5" in shown.stdout

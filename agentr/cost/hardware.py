@@ -24,9 +24,6 @@ THIS = "this"
 
 GIB = 1024**3
 
-#: Figures that a GPU does not have.
-_MAY_BE_ZERO = ("cores", "half_width")
-
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpec:
@@ -41,8 +38,6 @@ class DeviceSpec:
         link_gb_s: From one to another of a node, in one direction, 1e9 B/s.
         nvlink: Whether that is NVLink.
         per_node: How many a node has.
-        half_width: Of a machine without a GPU: the width of a layer at which products reach half of these figures. A
-            GPU has none: there a constant says what share they reach (``agentr.cost.speed``).
         call_us: What a call costs besides its work: a kernel's start, an operation on one number. 1e-6 s.
         cores: Of a machine without a GPU; 0 for a GPU.
         disk_gb_s: How fast weights are written and read, 1e9 B/s.
@@ -59,18 +54,12 @@ class DeviceSpec:
     nvlink: bool = False
     per_node: int = 8
     call_us: float = 5.0
-    half_width: float = 0.0
     cores: int = 0
     disk_gb_s: float = 1.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if (
-                isinstance(value, (int, float))
-                and not isinstance(value, bool)
-                and name not in _MAY_BE_ZERO
-                and not value > 0
-            ):
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "cores" and not value > 0:
                 raise ConfigError(f"{self.title}: {name} is {value}, and must be above 0")
 
     @property

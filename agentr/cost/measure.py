@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Seconds of each measurement.
 _LONG = 0.5
-#: Widths of a large model's layers, and of a small one's.
-_WIDE, _NARROW = 2048, 192
 
 
 def measure() -> DeviceSpec:
@@ -33,9 +31,9 @@ def measure() -> DeviceSpec:
     keep_freed_memory()
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(cores)
-    used = torch.bfloat16 if multiplies_bf16() else torch.float32
-    flops, narrow = _products(torch.float32, _WIDE), _products(used, _NARROW)
-    slow = _products(used, _WIDE) if used is torch.bfloat16 else 0.0
+    flops, slow = _products(torch.float32), 0.0
+    if multiplies_bf16():
+        slow = _products(torch.bfloat16)
     block = torch.rand(32 * 2**20)
     there = torch.empty_like(block)
     copied = 2 * block.nbytes / _seconds(lambda: there.copy_(block))
@@ -49,7 +47,6 @@ def measure() -> DeviceSpec:
         float32_tflops=round(flops / 1e12, 5),
         link_gb_s=round(copied / 4 / 1e9, 2),  # gloo between processes copies four times
         per_node=1,
-        half_width=round(_NARROW * max(0.0, (slow or flops) / narrow - 1), 1),
         call_us=round(call * 1e6, 3),
         cores=cores,
         disk_gb_s=round(_disk() / 1e9, 3),
@@ -65,12 +62,12 @@ def keep(device: DeviceSpec) -> Path:
     return path
 
 
-def _products(dtype: torch.dtype, width: int) -> float:
-    """FLOP/s of products of 1024 tokens with a layer of a width."""
+def _products(dtype: torch.dtype) -> float:
+    """FLOP/s of products of the size of a small model's layers."""
     import torch
 
-    one, other = torch.rand(1024, width).to(dtype), torch.rand(width, width).to(dtype)
-    return 2 * 1024 * width**2 / _seconds(lambda: one @ other)
+    one, other = torch.rand(2048, 640).to(dtype), torch.rand(640, 640).to(dtype)
+    return 2 * 2048 * 640 * 640 / _seconds(lambda: one @ other)
 
 
 def _disk() -> float:

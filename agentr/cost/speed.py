@@ -11,13 +11,16 @@ from agentr.cost.memory import TrainingSetup
 from agentr.cost.number import Number, given, most
 from agentr.cost.shape import Shape
 
-#: Share of a GPU's dense peak that a model's matrix products reach. What a CPU reaches at a layer's width is measured.
-ARITHMETIC = 0.6
+#: Share of the peak that a model's matrix products reach: of a GPU's dense peak, and of what this machine's cores reach
+#: with one large product.
+ARITHMETIC, ARITHMETIC_CPU = 0.6, 0.65
+#: How much longer attention on a CPU takes than its products alone: scores are made again, masked and added up by rows.
+ATTENTION_CPU = 4.0
 #: Share of the memory's bandwidth that is reached.
 BANDWIDTH = 0.7
 #: How often what a layer keeps goes over the memory: written and read forwards, read backwards, where its gradient is
-#: written and read.
-PASSES = 5.0
+#: written and read. On a CPU norms and activations are many operations each.
+PASSES, PASSES_CPU = 5.0, 40.0
 #: Calls of a layer, forwards and backwards.
 LAYER_CALLS = 75.0
 #: Calls of an optimiser step besides its micro-batches' layers: gradients, buckets, Adam, Python.
@@ -31,7 +34,7 @@ SEQUENCE_CALLS, SEQUENCE_CALLS_CPU = 8.0, 50.0
 #: Share of a CPU's arithmetic in float32 that vLLM's attention reaches where each sequence has one new token.
 ENGINE_ATTENTION_CPU = 0.055
 #: A turn's way to the engine and back, the environment's step and the coordinator's, as so many calls.
-TURN_CALLS, TURN_CALLS_CPU = 150.0, 600.0
+TURN_CALLS, TURN_CALLS_CPU = 150.0, 900.0
 
 
 def optimiser_step(shape: Shape, training: TrainingSetup, device: DeviceSpec) -> Number:
@@ -47,10 +50,13 @@ def optimiser_step(shape: Shape, training: TrainingSetup, device: DeviceSpec) ->
     matrices = tokens * 2 * (1 + back + again) * (shape.body + shape.table * trained * (3 / (3 + again)))
     half = given("half a row", training.mean / 2, "evidence")
     scores = tokens * 4 * (1 + 2 + again) * half * (given("layers x queries", shape.layers * shape.queries, "config"))
-    # on a CPU agentr's attention is products in float32 (agentr.train.attention), which small ones reach as well
-    attending = scores / (_reached(device, training.bf16, shape.hidden) if device.gpu else device.arithmetic(False))
-    work = matrices / _reached(device, training.bf16, shape.hidden) + attending
-    passes = given("passes over what is kept", PASSES, "a constant") + again * 2
+    if device.gpu:
+        attending = scores / _reached(device, training.bf16)
+    else:  # in float32 (agentr.train.attention)
+        longer = given("times longer than its products", ATTENTION_CPU, "a constant")
+        attending = (scores * longer / device.arithmetic(False)).named("attention", "s")
+    work = matrices / _reached(device, training.bf16) + attending
+    passes = given("passes over what is kept", PASSES if device.gpu else PASSES_CPU, "a constant") + again * 2
     moved = (tokens * given("layers", shape.layers, shape.source) * shape.saved(training.width) * passes).named(
         "bytes moved", "B"
     )
@@ -88,7 +94,7 @@ def engine_step(
     seen = given("context", context, "evidence")
     read = (shape.used * width + count * seen * shape.kv_token(width)).named("bytes read", "B")
     bytes_ = read / split / _bandwidth(device)
-    work = 2 * shape.used * count / split / _reached(device, width == 2, shape.hidden)
+    work = 2 * shape.used * count / split / _reached(device, width == 2)
     each = given("calls of a sequence", SEQUENCE_CALLS if device.gpu else SEQUENCE_CALLS_CPU, "a constant")
     calls = given("engine's calls", ENGINE_CALLS if device.gpu else ENGINE_CALLS_CPU, "a constant") + count * each
     computing = most(bytes_, work)
@@ -118,7 +124,7 @@ def prefill(
     """
     scores = 4 * given("layers x queries", shape.layers * shape.queries, shape.source) * context
     work = (tokens * (2 * shape.body + scores)).named("arithmetic of prompts", "FLOP")
-    return (work / tensor_parallel / _reached(device, width == 2, shape.hidden)).named("reading prompts", "s")
+    return (work / tensor_parallel / _reached(device, width == 2)).named("reading prompts", "s")
 
 
 def _together(shape: Shape, device: DeviceSpec, tensor_parallel: int) -> Number | float:
@@ -128,12 +134,8 @@ def _together(shape: Shape, device: DeviceSpec, tensor_parallel: int) -> Number 
     return (2 * given("layers", shape.layers, shape.source) * each).named("all-reduces", "s")
 
 
-def _reached(device: DeviceSpec, bf16: bool, width: float) -> Number:
-    """FLOP/s of products with layers of a width."""
-    if device.gpu:
-        share = given("share of the peak", ARITHMETIC, "a constant")
-    else:
-        share = given("share of the peak", width / (width + device.half_width), "width / (width + the measured half)")
+def _reached(device: DeviceSpec, bf16: bool) -> Number:
+    share = given("share of the peak", ARITHMETIC if device.gpu else ARITHMETIC_CPU, "a constant")
     return (device.arithmetic(bf16) * share).named("arithmetic that is reached", "FLOP/s")
 
 

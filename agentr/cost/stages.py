@@ -35,8 +35,6 @@ from env_servers import registry
 
 #: Starting parts, as so many calls: it is Python that imports. On a GPU an engine compiles and captures graphs, too.
 RAY_CALLS, ENGINE_START_CALLS, TRAINER_START_CALLS, SERVERS_START_CALLS = 8e5, 2.5e6, 4e6, 2e6
-#: What a stage of trees takes besides its trees: weights, seals.
-STAGE_CALLS = 4e5
 GRAPHS_S = 40.0
 #: How far seconds may be off beside the counts, as a factor up and down (docs/cost.md#checked).
 SECONDS_FACTOR = 1.5
@@ -274,7 +272,7 @@ class StageForecaster:
         shared = ((engine * engines + handled * self.config.collect.coordinators) / self.device.cores).named(
             "all cores' work"
         )
-        return most(engine, handled, serial, shared) + STAGE_CALLS * self.device.call
+        return most(engine, handled, serial, shared)
 
 
 def start(shape: Shape, width: int, device: DeviceSpec) -> Number:
