@@ -267,12 +267,13 @@ class StageForecaster:
         serial = (depth * chains * (tokens * step + way)).named("turns in a row", "s")
         if policy.backend is PolicyBackend.openai:
             return most(handled, serial)
-        if self.device.gpu:
-            return most(engine, handled, serial)
-        shared = ((engine * engines + handled * self.config.collect.coordinators) / self.device.cores).named(
-            "all cores' work"
-        )
-        return most(engine, handled, serial, shared)
+        work = engine * engines + handled * self.config.collect.coordinators
+        return longest(self.device, work, engine, handled, serial)
+
+
+def longest(device: DeviceSpec, work: Number, *seconds: Number) -> Number:
+    """Seconds of parts that go on beside one another; without a GPU they have the cores for all their ``work``."""
+    return most(*seconds) if device.gpu else most(*seconds, (work / device.cores).named("all cores' work", "s"))
 
 
 def start(shape: Shape, width: int, device: DeviceSpec) -> Number:
