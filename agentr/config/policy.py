@@ -96,7 +96,7 @@ class PolicyConfig(Section):
     backend: PolicyBackend = PolicyBackend.vllm
     """Our own engines, or an API."""
     engines: PositiveInt = 1
-    """vLLM engines; trees are spread over them. Without GPUs one for each core answers most, of one thread each."""
+    """vLLM engines; trees are spread over them. Without GPUs small models answer most with one for each core."""
     device: Device = Device.auto
     """What engines run on."""
     max_num_seqs: PositiveInt = 64

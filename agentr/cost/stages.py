@@ -125,9 +125,8 @@ class StageForecaster:
         warm = arm_of(0)
         if config.warm_start.enabled:
             tasks = sum(_known(count_tasks(config.env, each)) for each in config.warm_start.tasks)
-            turns = (0.5 * tasks * (self.limit or 10)) * speed.turn(
-                self.device
-            ) + SERVERS_START_CALLS * self.device.call
+            servers = SERVERS_START_CALLS * self.device.call
+            turns = 0.5 * tasks * (self.limit or 10) * speed.turn(self.device) + servers
             yield self._stage(warm.stage(DEMONSTRATIONS), f"{tasks} tasks", turns, 2.0, "a guess")
             yield self._training(warm, config.warm_start.train, tasks, Loss.IMITATE, warm=True)
         yield from self._measured(warm)

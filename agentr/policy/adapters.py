@@ -5,7 +5,7 @@ Whoever loads them adds them to those weights, so an engine answers as fast as w
 for them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +38,19 @@ def base_of(folder: Path) -> Path | None:
     return Path(base)
 
 
-def can_be_merged(start: Path, layers: Iterator[str]) -> bool:
-    """Returns whether a model's files have the weights of layers under the names that they have in the loaded model."""
+def can_be_merged(start: Path, adapters: Iterable[str]) -> bool:
+    """Returns whether a model's files have the weights that adapters change under the names of the loaded model.
+
+    Args:
+        adapters: Their names in the loaded model.
+    """
     from safetensors import safe_open
 
     stored: set[str] = set()
     for file in start.glob("*.safetensors"):
         with safe_open(file, "pt") as weights:
             stored.update(weights.keys())
-    return all(f"{layer}.weight" in stored for layer in layers)
+    return {f"{name.removeprefix(_PREFIX).partition('.lora_')[0]}.weight" for name in adapters} <= stored
 
 
 def merged(folder: Path) -> Iterator[tuple[str, "torch.Tensor"]]:

@@ -49,7 +49,7 @@ class TrainGroup:
 
     Args:
         first: A job whose workers, nodes and GPUs all its jobs have.
-        folder: For Ray Train's bookkeeping, and nobody else's; all nodes of the workers see it.
+        folder: For Ray Train's bookkeeping, whose names begin with ``.ray-``; all nodes of the workers see it.
 
     Raises:
         RunError: The cluster is too small for it, or dead.
@@ -65,10 +65,11 @@ class TrainGroup:
         self._fit: Beside[None] | None = None
 
     def takes(self, job: TrainJob) -> bool:
-        """Whether it lives and its workers are those of a job. One whose workers had to be started again takes no more:
-        ``trainer.max_failures`` is counted for each training."""
+        """Whether it lives and waits, and its workers are those of a job. One whose workers had to be started again
+        takes no more: ``trainer.max_failures`` is counted for each training."""
         ours, wanted = ((each.trainer, each.nodes, each.gpus) for each in (self._first, job))
-        return ours == wanted and self._fit is not None and not self._fit.wait(0.0) and self._orders.starts() == 1
+        waits = self._idle and self._fit is not None and not self._fit.wait(0.0)
+        return waits and ours == wanted and self._orders.starts() == 1
 
     def run(self, jobs: Sequence[TrainJob]) -> None:
         """Has a chain of jobs run. Returns when they are finished, or when the workers have ended, of which one may

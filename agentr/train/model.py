@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -142,16 +142,11 @@ def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path, *, whole_m
     if trainer.args.should_save:
         if not adapted:
             save: Callable[[Path], object] = partial(model.save_pretrained, state_dict=weights)
-        elif not whole_model and can_be_merged(job.start, _adapted_layers(weights)):
+        elif not whole_model and can_be_merged(job.start, weights):
             save = partial(_save_adapters, job, model, weights)
         else:
             save = merge_adapters(job, weights, dtype).save_pretrained
         publish(save, folder, job)
-
-
-def _adapted_layers(weights: Iterable[str]) -> Iterator[str]:
-    """The names of the layers that adapters by these names change."""
-    return (name.removeprefix("base_model.model.").partition(".lora_")[0] for name in weights)
 
 
 def _save_adapters(job: TrainJob, model: PreTrainedModel, weights: dict[str, torch.Tensor], folder: Path) -> None:

@@ -38,6 +38,7 @@ def test_what_it_uses_is_there() -> None:
     from ray._private import state, worker
     from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
     from ray._raylet import InnerGcsClient
+    from ray.experimental import internal_kv
     from ray.job_submission import JobSubmissionClient
     from ray.train.torch import TorchTrainer
     from ray.train.v2._internal.callbacks import datasets, placement_group_callback
@@ -50,7 +51,8 @@ def test_what_it_uses_is_there() -> None:
     assert takes(get_excludes_from_ignore_files, "include_gitignore")
     assert takes(JobSubmissionClient._upload_package, "include_gitignore", "is_file")
     assert callable(InnerGcsClient.internal_kv_get) and callable(InnerGcsClient.internal_kv_del)
-    assert callable(TorchTrainer._create_default_callbacks)
+    assert takes(internal_kv._internal_kv_put, "key", "value", "overwrite") and callable(internal_kv._internal_kv_get)
+    assert callable(internal_kv._internal_kv_del) and callable(TorchTrainer._create_default_callbacks)
     assert all(
         any(hasattr(module, name) for module in (datasets, placement_group_callback))
         for name in ray_private.IDLE_CALLBACKS
