@@ -173,7 +173,7 @@ def test_a_job_is_stopped_and_its_run_can_go_on(cluster: dict[str, str], tmp_pat
 
 def test_a_check_starts_nothing_and_says_what_may_run_where(cluster: dict[str, str], tmp_path: Path) -> None:
     fine = agentr(cluster, "submit", DEMO, f"run.dir={tmp_path}/run", "--dry-run")
-    assert fine.returncode == 0 and "the cluster has what the run needs" in fine.stdout and "1 engine" in fine.stdout, (
+    assert fine.returncode == 0 and "the cluster has what the run needs" in fine.stdout and "2 engine" in fine.stdout, (
         fine.stdout
     )
     assert not (tmp_path / "run/rounds").exists()
