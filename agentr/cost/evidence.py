@@ -5,7 +5,7 @@ off."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from agentr.errors import AgentrError
 from agentr.read.run import Run, RunRound
 from agentr.read.stage import Dataset, Trees
 from agentr.rounds.plan import Plan
-from agentr.store.layout import DATASET, MODEL
+from agentr.store.layout import DATASET, EVAL, MODEL
 from agentr.types import Cost
 
 #: How far counts may be off, as a factor up and down.
-SAME_RUN, EARLIER_RUN, OTHER_MODEL, GUESS = 1.1, 1.3, 3.0, 4.0
+SAME_RUN, EARLIER_RUN, OTHER_METHOD, OTHER_MODEL, GUESS = 1.1, 1.3, 2.0, 3.0, 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,27 +95,41 @@ class Evidence:
     stages: dict[str, Amounts] = field(default_factory=dict)
     rows: dict[bool, RowCounts] = field(default_factory=dict)
 
+    def of_any_method(self) -> Evidence:
+        """Returns what does not depend on the method: held-out episodes, and the rows of the warm start."""
+        stages = {name: each for name, each in self.stages.items() if name == EVAL}
+        rows = {warm: each for warm, each in self.rows.items() if warm}
+        return replace(self, factor=max(self.factor, OTHER_METHOD), stages=stages, rows=rows)
+
 
 def evidence(plan: Plan) -> list[Evidence]:
     """Returns what there is about a run, the best first: its own directory, runs beside it of the same method and
-    environment, the newest first, and what this project's own runs of them took."""
+    environment, the newest first, what this project's own runs of them took, and of other methods in the environment
+    what does not depend on the method."""
     run_, method, env = plan.config.run, plan.config.method.type, plan.config.env.name
     own = Path(run_.dir or f"runs/{run_.name}")
-    found = []
+    found, others = list[Evidence](), list[Evidence]()
     for path in [own, *_beside(own)]:
         try:
             run = Run(path)
         except AgentrError:
             continue
         theirs = [(run.config.get(section) or {}).get(key) for section, key in (("method", "type"), ("env", "name"))]
-        if path != own and theirs != [method, env]:
+        if path != own and theirs[1] != env:
             continue
         alike = _same_model(run.config.get(MODEL) or {}, plan.config.model)
         factor = SAME_RUN if path == own else EARLIER_RUN if alike else OTHER_MODEL
         known = of_run(run, factor)
-        if known.stages or known.rows:
+        if path == own or theirs[0] == method:
             found.append(known)
-    return [*found, *_shipped(method, env, plan.config.model.source.value)]
+        else:
+            others.append(known.of_any_method())
+    for name, known in _shipped(env, plan.config.model.source.value):
+        if name == method:
+            found.append(known)
+        else:
+            others.append(known.of_any_method())
+    return [known for known in (*found, *others) if known.stages or known.rows]
 
 
 def of_run(run: Run, factor: float) -> Evidence:
@@ -140,11 +154,14 @@ def of_run(run: Run, factor: float) -> Evidence:
     )
 
 
-def _shipped(method: str, env: str, model: str) -> Iterator[Evidence]:
-    """Yields what runs of this project took (``counts.yaml``)."""
+def _shipped(env: str, model: str) -> Iterator[tuple[str, Evidence]]:
+    """Yields the methods and counts of this project's runs in an environment (``counts.yaml``)."""
     for entry in _counts():
-        if (entry["method"], entry["env"]) == (method, env):
-            yield Evidence(
+        if entry["env"] != env:
+            continue
+        yield (
+            entry["method"],
+            Evidence(
                 entry["said"],
                 EARLIER_RUN if entry["model"] == model else OTHER_MODEL,
                 {
@@ -157,9 +174,11 @@ def _shipped(method: str, env: str, model: str) -> Iterator[Evidence]:
                         tokens=rows["tokens"] / rows["rows"],
                         trained=rows["trained_tokens"] / rows["tokens"],
                     )
-                    for warm, rows in ((True, entry["warm_start"]), (False, entry["round"]))
+                    for warm, rows in ((True, entry["warm_start"]), (False, entry.get("round")))
+                    if rows
                 },
-            )
+            ),
+        )
 
 
 @cache

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from agentr.cli import app
 from agentr.commands.plan import pilot, plan_run, read_within
 from agentr.commands.run import _predict
-from agentr.cost.evidence import EARLIER_RUN, GUESS, OTHER_MODEL, SAME_RUN, Amounts, Evidence, RowCounts
+from agentr.cost.evidence import EARLIER_RUN, GUESS, OTHER_METHOD, OTHER_MODEL, SAME_RUN, Amounts, Evidence, RowCounts
 from agentr.cost.forecast import forecast
 from agentr.cost.hardware import hardware
 from agentr.cost.needs import needs, require_room
@@ -152,16 +152,20 @@ def test_durations_are_read() -> None:
 
 
 def test_a_plan_says_where_its_counts_are_from(this: Path) -> None:
-    """The demo's are those of this project's own run of it; of another model they say less, of another method
-    nothing."""
-    said_of = {}
-    for name, changes in (("demo", []), ("demo", ["model.source=smollm2"]), ("eto_textcraft", [])):
+    """The demo's are those of this project's own run of it; of another model they say less, and of another method only
+    what does not depend on the method."""
+    said_of = []
+    for name, changes, stage in (
+        ("demo", [], "collect"),
+        ("demo", ["model.source=smollm2"], "collect"),
+        ("dense_math", [], "collect"),
+        ("dense_math", [], "eval"),
+    ):
         found = plan_run(plan_of(load(CONFIGS / f"{name}.yaml", changes)), hardware("this"))
-        collect = next(stage for stage in found.forecast.stages if stage.name == "rounds/01/collect")
-        said_of[name, *changes] = (collect.source, collect.factor)
-    assert list(said_of.values()) == [
-        ("the demo's first round, seed 0", 1.5), ("the demo's first round, seed 0", OTHER_MODEL), ("a guess", GUESS)
-    ]  # fmt: skip
+        (one,) = (each for each in found.forecast.stages if each.name == f"rounds/01/{stage}")
+        said_of.append((one.source, one.factor))
+    demo, other = "the demo's first round, seed 0", "et_agent_demo, seed 0"
+    assert said_of == [(demo, 1.5), (demo, OTHER_MODEL), ("a guess", GUESS), (other, OTHER_METHOD)]
 
 
 def test_a_run_notes_what_it_expects_once(this: Path) -> None:
