@@ -4,7 +4,7 @@ off."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -211,6 +211,43 @@ def guess(model: ModelConfig, sampling: SamplingConfig, bound: int, turns: int) 
 def guessed_rows(build: BuildConfig) -> RowCounts:
     """Returns what a dataset may be where nothing is known."""
     return RowCounts(each=2.0, tokens=0.4 * build.max_length, trained=0.3)
+
+
+class Counts:
+    """What is known of a run's counts, and guesses of the rest.
+
+    Attributes:
+        used: What was asked for, by where it is from, in words.
+    """
+
+    def __init__(self, known: Sequence[Evidence], model: ModelConfig, build: BuildConfig) -> None:
+        self.known, self.model, self.build = known, model, build
+        self.used: dict[str, list[str]] = {}
+
+    def amounts(self, stage: str, sampling: SamplingConfig, bound: int, turns: int) -> tuple[Amounts, float, str]:
+        """Returns what a tree of a stage takes, how far that may be off, and where it is from.
+
+        Args:
+            bound: Most completions of a tree.
+            turns: Most actions in a row.
+        """
+        for one in self.known:
+            if (found := one.stages.get(stage)) is not None:
+                return found, one.factor, self._from(stage, one.source)
+        return guess(self.model, sampling, bound, turns), GUESS, self._from(stage, "a guess")
+
+    def rows(self, warm: bool) -> tuple[RowCounts, float, str]:
+        """Returns the same of a round's dataset, or of the warm start's."""
+        for one in self.known:
+            if (found := one.rows.get(warm)) is not None:
+                return found, one.factor, self._from("rows", one.source)
+        return guessed_rows(self.build), GUESS, self._from("rows", "a guess")
+
+    def _from(self, what: str, source: str) -> str:
+        names = self.used.setdefault(source, [])
+        if what not in names:
+            names.append(what)
+        return source
 
 
 def _trees(arm: RunRound) -> Iterator[tuple[str, Amounts]]:

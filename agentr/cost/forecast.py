@@ -72,7 +72,7 @@ def forecast(plan: Plan, hardware: Hardware, known: Sequence[Evidence] | None = 
         shape=shape,
         stages=stages,
         needs=needs(plan, hardware, shape),
-        sources=[f"counts of {', '.join(names)}: {source}" for source, names in found.used.items()],
+        sources=[f"counts of {', '.join(names)}: {source}" for source, names in found.counts.used.items()],
     )
 
 

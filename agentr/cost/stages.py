@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agentr.config.policy import PolicyBackend, SamplingConfig
+from agentr.config.policy import PolicyBackend
 from agentr.config.training import Share, TrainConfig
 from agentr.cost import speed
 from agentr.cost.bounds import Bound, count_tasks
-from agentr.cost.evidence import GUESS, Amounts, Evidence, RowCounts, guess, guessed_rows
+from agentr.cost.evidence import Amounts, Counts, Evidence
 from agentr.cost.hardware import DeviceSpec, Hardware
 from agentr.cost.models import training_of, width_of
 from agentr.cost.number import Number, given, most
@@ -22,6 +22,7 @@ from agentr.store.layout import (
     CONTROL,
     DEMONSTRATIONS,
     EVAL,
+    PROBE,
     RECOVERY,
     ROLLOUTS,
     SELECTION,
@@ -70,17 +71,13 @@ class StageForecast:
 
 
 class StageForecaster:
-    """Puts a run's stages together.
-
-    Attributes:
-        used: Where the counts are from, in words.
-    """
+    """Puts a run's stages together."""
 
     def __init__(self, plan: Plan, hardware: Hardware, shape: Shape, known: Sequence[Evidence]) -> None:
-        self.plan, self.config, self.shape, self.known = plan, plan.config, shape, known
+        self.plan, self.config, self.shape = plan, plan.config, shape
+        self.counts = Counts(known, self.config.model, self.config.build)
         self.device = hardware.device
         self.methods = methods_of(plan)
-        self.used: dict[str, list[str]] = {}
         self._trained = False
         about = None if self.config.env.url else registry.about(self.config.env.name)
         self.limit = about.step_limit if about is not None else 0
@@ -88,32 +85,6 @@ class StageForecaster:
         policy = self.config.policy
         self.workers, self.engine_count = self.config.trainer.workers, policy.engines
         self.engines = policy.engines * policy.tensor_parallel_size if self.device.gpu else 1
-
-    # evidence ---------------------------------------------------------------------------------------------------------
-
-    def _amounts(self, stage: str, sampling: SamplingConfig, bound: int, turns: int) -> tuple[Amounts, float, str]:
-        """Returns what a tree of a stage takes, how far that may be off, and where it is from.
-
-        Args:
-            bound: Most completions of a tree.
-            turns: Most actions in a row.
-        """
-        for one in self.known:
-            if (found := one.stages.get(stage)) is not None:
-                return found, one.factor, self._from(stage, one.source)
-        return guess(self.config.model, sampling, bound, turns), GUESS, self._from(stage, "a guess")
-
-    def _rows(self, warm: bool) -> tuple[RowCounts, float, str]:
-        for one in self.known:
-            if (found := one.rows.get(warm)) is not None:
-                return found, one.factor, self._from("rows", one.source)
-        return guessed_rows(self.config.build), GUESS, self._from("rows", "a guess")
-
-    def _from(self, what: str, source: str) -> str:
-        names = self.used.setdefault(source, [])
-        if what not in names:
-            names.append(what)
-        return source
 
     # stages -----------------------------------------------------------------------------------------------------------
 
@@ -144,20 +115,23 @@ class StageForecaster:
         arm = arm_of(number)
         tasks = _known(count_tasks(here.env, here.collect.tasks))
         grown = tasks if method.online else (method.trees(tasks) or tasks)
-        for name, work in method.exploration(number).items():
+        train, works = self.plan.train(number), dict(method.exploration(number))
+        probed = tasks if PROBE in method.stages(number) else 0
+        if probed:
+            works = {PROBE: works[ROLLOUTS], **works}
+        for name, work in works.items():
             bound = work.max_completions(self.limit or 30)
-            trees = grown
-            if name == ROLLOUTS:
-                trees = (method.trees(tasks) or tasks) - (tasks if len(method.exploration(number)) > 1 else 0)
-            amounts, factor, source = self._amounts(name, here.collect.sampling, bound, self.limit or 30)
+            trees = (method.trees(tasks) or tasks) - probed if name == ROLLOUTS else grown
+            amounts, factor, source = self.counts.amounts(name, here.collect.sampling, bound, self.limit or 30)
             at_once = min(here.collect.in_flight, getattr(method.config, "tasks", trees) if name == ROLLOUTS else trees)
             chains = (trees / at_once) if at_once else 0
             seconds = self._played(amounts, trees, at_once, chains, work.at_once)
-            yield self._stage(arm.stage(name), f"{trees:,} trees", seconds, factor, source)
-        train = self.plan.train(number)
-        if method.online:
-            yield self._online(arm, number, method, train)
-        else:
+            played = self._stage(arm.stage(name), f"{trees:,} trees", seconds, factor, source)
+            if name == ROLLOUTS:
+                yield from self._online(arm, played, method, train)
+            else:
+                yield played
+        if not method.online:
             yield self._training(arm, train, grown, method.loss, warm=False)
         yield from self._measured(arm)
 
@@ -168,17 +142,17 @@ class StageForecaster:
             if name == SELECTION and (not config.select or arm == CONTROL):
                 continue
             tasks = _known(count_tasks(self.config.env, selection)) * config.episodes
-            amounts, factor, source = self._amounts(EVAL, self.config.eval.sampling, turns, turns)
+            amounts, factor, source = self.counts.amounts(EVAL, self.config.eval.sampling, turns, turns)
             seconds = self._played(amounts, tasks, min(config.in_flight, tasks), tasks / config.in_flight, 1)
             yield self._stage(arm.stage(name), f"{tasks:,} episodes", seconds, factor, source)
         if config.recovery:
-            amounts, factor, source = self._amounts(RECOVERY, config.sampling, turns, turns)
+            amounts, factor, source = self.counts.amounts(RECOVERY, config.sampling, turns, turns)
             tasks = _known(count_tasks(self.config.env, config.tasks))
             seconds = self._played(amounts, tasks, min(config.in_flight, tasks), tasks / config.in_flight, 1)
             yield self._stage(arm.stage(RECOVERY), f"up to {tasks:,} episodes", seconds, max(factor, 2.0), source)
 
     def _training(self, arm: Arm, train: TrainConfig, trees: int, loss: Loss, *, warm: bool) -> StageForecast:
-        rows, factor, source = self._rows(warm)
+        rows, factor, source = self.counts.rows(warm)
         steps = optimiser_steps(train, max(1, round(rows.each * trees)) if trees else None) or 1
         factor = factor if not train.steps else min(factor, 1.3)
         job = training_of(train, loss, self.config.trainer, self.device, rows)
@@ -190,8 +164,9 @@ class StageForecaster:
         amount = f"{steps:,} steps of {train.batch_size} x {rows.tokens:.0f} tokens"
         return self._stage(arm.stage(TRAIN), amount, seconds, factor, source, trains=True)
 
-    def _online(self, arm: Arm, number: int, method: Method, train: TrainConfig) -> StageForecast:
-        rows, factor, source = self._rows(False)
+    def _online(self, arm: Arm, played: StageForecast, method: Method, train: TrainConfig) -> Iterator[StageForecast]:
+        """Yields the rollouts with the training of all steps but the last, and that of the last."""
+        rows, factor, source = self.counts.rows(False)
         steps = method.optimiser_steps(train, None) or 1
         each = speed.optimiser_step(
             self.shape, training_of(train, Loss.REINFORCE, self.config.trainer, self.device, rows), self.device
@@ -200,16 +175,21 @@ class StageForecaster:
         handed = self.shape.parameters * self.width * ways / self.device.disk
         started = self._trainer_start()
         updates = max(1, train.grpo.updates)
-        seconds = given("optimiser steps", steps, "method.steps") * each + handed * (steps / updates) + started
+        last, before = min(steps, updates), max(0, steps - updates)
+        taken = given("optimiser steps before the last", before, "method.steps") * each
+        seconds = played.seconds + taken + handed * (steps / updates) + started
         times, watched = method.validations()
         if watched is not None:
             tasks = _known(count_tasks(self.config.env, watched)) * self.config.eval.episodes
             turns = self.config.eval.max_steps or self.limit or 30
-            amounts, more, _ = self._amounts(EVAL, self.config.eval.sampling, turns, turns)
+            amounts, more, _ = self.counts.amounts(EVAL, self.config.eval.sampling, turns, turns)
             at_once = self.config.eval.in_flight
             seconds = seconds + times * self._played(amounts, tasks, min(at_once, tasks), tasks / at_once, 1)
             factor = max(factor, more)
-        return self._stage(arm.stage(TRAIN), f"{steps:,} optimiser steps", seconds, factor, source, trains=True)
+        amount = f"{played.amount}, {before:,} optimiser steps"
+        yield self._stage(played.name, amount, seconds, max(factor, played.factor), played.source)
+        ended = given("optimiser steps of the last", last, "method.steps") * each
+        yield self._stage(arm.stage(TRAIN), f"{last:,} optimiser steps", ended, factor, source, trains=True)
 
     def _stage(
         self, name: str, amount: str, seconds: Number, factor: float, source: str, *, trains: bool = False

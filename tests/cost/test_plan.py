@@ -17,7 +17,7 @@ from agentr.cost.hardware import hardware
 from agentr.cost.needs import needs, require_room
 from agentr.cost.propose import propose
 from agentr.errors import ConfigError
-from agentr.methods import load, plan_of
+from agentr.methods import load, methods_of, plan_of
 from agentr.read.run import Run
 from agentr.store.run import RunStore
 
@@ -45,8 +45,11 @@ def test_every_shipped_configuration_is_forecast(this: Path, name: str) -> None:
     on = hardware("8xH100" if name in LARGE else "this")
     found = forecast(plan, on, [])
     assert all(stage.seconds.value >= 0 and stage.low <= stage.high for stage in found.stages)
-    planned = {stage.name for stage in found.stages}
-    assert {f"rounds/{plan.config.run.rounds:02d}/eval", f"rounds/{plan.config.run.rounds:02d}/train"} <= planned
+    measured = ("eval", "recovery") if plan.config.eval.recovery else ("eval",)
+    rounds = {n: method.stages(n) for n, method in enumerate(methods_of(plan)) if n}
+    done = {f"rounds/{number:02d}/{stage}" for number, stages in rounds.items() for stage in (*stages, *measured)}
+    said = [stage.name for stage in found.stages if stage.name.startswith("rounds/") and "/00/" not in stage.name]
+    assert len(said) == len(set(said)) and set(said) == {stage for stage in done if not stage.endswith("/dataset")}
     assert found.fits, [need.role for need in found.needs if not need.fits]
     for stage in found.stages:
         assert stage.seconds.explain().startswith(stage.seconds.text)
