@@ -103,12 +103,11 @@ class Evidence:
 
 
 def evidence(plan: Plan) -> list[Evidence]:
-    """Returns what there is about a run, the best first: its own directory, runs beside it of the same method and
-    environment, the newest first, what this project's own runs of them took, and of other methods in the environment
-    what does not depend on the method."""
+    """Returns what there is about a run, what is least far off first: its own directory, runs beside it in the same
+    environment, the newest first, and this project's own there; of another method what does not depend on it."""
     run_, method, env = plan.config.run, plan.config.method.type, plan.config.env.name
     own = Path(run_.dir or f"runs/{run_.name}")
-    found, others = list[Evidence](), list[Evidence]()
+    found = []
     for path in [own, *_beside(own)]:
         try:
             run = Run(path)
@@ -119,17 +118,10 @@ def evidence(plan: Plan) -> list[Evidence]:
             continue
         alike = _same_model(run.config.get(MODEL) or {}, plan.config.model)
         factor = SAME_RUN if path == own else EARLIER_RUN if alike else OTHER_MODEL
-        known = of_run(run, factor)
-        if path == own or theirs[0] == method:
-            found.append(known)
-        else:
-            others.append(known.of_any_method())
-    for name, known in _shipped(env, plan.config.model.source.value):
-        if name == method:
-            found.append(known)
-        else:
-            others.append(known.of_any_method())
-    return [known for known in (*found, *others) if known.stages or known.rows]
+        found.append((method if path == own else theirs[0], of_run(run, factor)))
+    found += _shipped(env, plan.config.model.source.value)
+    useful = [known if name == method else known.of_any_method() for name, known in found]
+    return sorted((known for known in useful if known.stages or known.rows), key=lambda known: known.factor)
 
 
 def of_run(run: Run, factor: float) -> Evidence:

@@ -167,15 +167,15 @@ class StageForecaster:
     def _online(self, arm: Arm, played: StageForecast, method: Method, train: TrainConfig) -> Iterator[StageForecast]:
         """Yields the rollouts with the training of all steps but the last, and that of the last."""
         rows, factor, source = self.counts.rows(False)
-        steps = method.optimiser_steps(train, None) or 1
+        updates = max(1, train.grpo.updates)
+        steps = method.optimiser_steps(train, None) or updates
         each = speed.optimiser_step(
             self.shape, training_of(train, Loss.REINFORCE, self.config.trainer, self.device, rows), self.device
         )
         ways = given("ways over the disk", 1 if train.lora.rank else 2, "engines add adapters to the start's weights")
         handed = self.shape.parameters * self.width * ways / self.device.disk
         started = self._trainer_start()
-        updates = max(1, train.grpo.updates)
-        last, before = min(steps, updates), max(0, steps - updates)
+        before = steps - updates
         taken = given("optimiser steps before the last", before, "method.steps") * each
         seconds = played.seconds + taken + handed * (steps / updates) + started
         times, watched = method.validations()
@@ -188,8 +188,8 @@ class StageForecaster:
             factor = max(factor, more)
         amount = f"{played.amount}, {before:,} optimiser steps"
         yield self._stage(played.name, amount, seconds, max(factor, played.factor), played.source)
-        ended = given("optimiser steps of the last", last, "method.steps") * each
-        yield self._stage(arm.stage(TRAIN), f"{last:,} optimiser steps", ended, factor, source, trains=True)
+        ended = given("optimiser steps of the last", updates, "train.grpo") * each
+        yield self._stage(arm.stage(TRAIN), f"{updates:,} optimiser steps", ended, factor, source, trains=True)
 
     def _stage(
         self, name: str, amount: str, seconds: Number, factor: float, source: str, *, trains: bool = False

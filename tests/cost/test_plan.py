@@ -11,7 +11,17 @@ from typer.testing import CliRunner
 from agentr.cli import app
 from agentr.commands.plan import pilot, plan_run, read_within
 from agentr.commands.run import _predict
-from agentr.cost.evidence import EARLIER_RUN, GUESS, OTHER_METHOD, OTHER_MODEL, SAME_RUN, Amounts, Evidence, RowCounts
+from agentr.cost.evidence import (
+    EARLIER_RUN,
+    GUESS,
+    OTHER_METHOD,
+    OTHER_MODEL,
+    SAME_RUN,
+    Amounts,
+    Evidence,
+    RowCounts,
+    evidence,
+)
 from agentr.cost.forecast import forecast
 from agentr.cost.hardware import hardware
 from agentr.cost.needs import needs, require_room
@@ -169,6 +179,13 @@ def test_a_plan_says_where_its_counts_are_from(this: Path) -> None:
         said_of.append((one.source, one.factor))
     demo, other = "the demo's first round, seed 0", "et_agent_demo, seed 0"
     assert said_of == [(demo, 1.5), (demo, OTHER_MODEL), ("a guess", GUESS), (other, OTHER_METHOD)]
+
+
+def test_what_is_least_far_off_is_taken_and_of_another_method_what_does_not_depend_on_it(this: Path) -> None:
+    found = evidence(plan_of(load(CONFIGS / "demo.yaml")))
+    assert [each.factor for each in found] == [EARLIER_RUN, OTHER_METHOD, OTHER_METHOD]
+    assert "collect" in found[0].stages and set(found[0].rows) == {True, False}
+    assert all(set(each.stages) == {"eval"} and set(each.rows) == {True} for each in found[1:])
 
 
 def test_a_run_notes_what_it_expects_once(this: Path) -> None:
