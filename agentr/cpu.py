@@ -34,11 +34,12 @@ def give_back_memory() -> None:
 
 
 def multiplies_bf16() -> bool:
-    """Whether oneDNN does matrix products in bfloat16 here.
-    Without AVX-512 (or its like on ARM) torch goes from number to number."""
+    """Whether this processor has instructions that multiply in bfloat16. Without them torch still does it: of a step of
+    nano it then takes 1.7 times what float32 takes (AVX-512), or goes from number to number."""
     import torch
 
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    has = torch.cpu.get_capabilities()
+    return any(has.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
 
 
 def look_for_cycles_rarely() -> None:

@@ -69,7 +69,7 @@ class DeviceSpec:
     @property
     def bf16(self) -> bool:
         """Whether a training computes in bfloat16 there, unless the configuration says otherwise."""
-        return self.gpu or self.bfloat16_tflops > self.float32_tflops / 10
+        return self.gpu or self.bfloat16_tflops > self.float32_tflops
 
     @property
     def memory(self) -> Number:

@@ -18,36 +18,41 @@ from agentr.store.files import write_bytes
 if TYPE_CHECKING:
     import torch
 
-#: Seconds of each measurement.
-_LONG = 0.5
+#: How often everything is measured, and seconds of each measurement: what else runs on a machine comes and goes.
+_ROUNDS, _LONG = 3, 0.5
+#: FLOP of a product.
+_FLOP = 2 * 2048 * 640 * 640
 
 
 def measure() -> DeviceSpec:
     """Returns what this machine's cores do, all at once, with what torch would use."""
     import torch
 
-    from agentr.cpu import keep_freed_memory, multiplies_bf16
+    from agentr.cpu import keep_freed_memory
 
     keep_freed_memory()
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(cores)
-    flops, slow = _products(torch.float32), 0.0
-    if multiplies_bf16():
-        slow = _products(torch.bfloat16)
-    block = torch.rand(32 * 2**20)
+    block, one = torch.rand(32 * 2**20), torch.zeros(1)
     there = torch.empty_like(block)
-    copied = 2 * block.nbytes / _seconds(lambda: there.copy_(block))
-    one = torch.zeros(1)
-    call = _seconds(lambda: [one.add_(1.0) for _ in range(1000)]) / 1000
+    works: dict[str, Callable[[], object]] = {
+        "float32": _product(torch.float32),
+        "bfloat16": _product(torch.bfloat16),
+        "copy": lambda: there.copy_(block),
+        "calls": lambda: [one.add_(1.0) for _ in range(1000)],
+    }
+    rounds = [{what: _seconds(work) for what, work in works.items()} for _ in range(_ROUNDS)]
+    least = {what: min(seconds[what] for seconds in rounds) for what in works}
+    copied = 2 * block.nbytes / least["copy"]
     return DeviceSpec(
         title=f"{platform.processor() or platform.machine()}, {cores} cores",
         memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 2),
         bandwidth_gb_s=round(copied / 1e9, 2),
-        bfloat16_tflops=round((slow or flops / 50) / 1e12, 5),
-        float32_tflops=round(flops / 1e12, 5),
+        bfloat16_tflops=round(_FLOP / least["bfloat16"] / 1e12, 5),
+        float32_tflops=round(_FLOP / least["float32"] / 1e12, 5),
         link_gb_s=round(copied / 4 / 1e9, 2),  # gloo between processes copies four times
         per_node=1,
-        call_us=round(call * 1e6, 3),
+        call_us=round(least["calls"] / 1000 * 1e6, 3),
         cores=cores,
         disk_gb_s=round(_disk() / 1e9, 3),
         source=f"measured {time.strftime('%Y-%m-%d')} by agentr plan --measure",
@@ -62,12 +67,12 @@ def keep(device: DeviceSpec) -> Path:
     return path
 
 
-def _products(dtype: torch.dtype) -> float:
-    """FLOP/s of products of the size of a small model's layers."""
+def _product(dtype: torch.dtype) -> Callable[[], object]:
+    """A product of the size of a small model's layers."""
     import torch
 
     one, other = torch.rand(2048, 640).to(dtype), torch.rand(640, 640).to(dtype)
-    return 2 * 2048 * 640 * 640 / _seconds(lambda: one @ other)
+    return lambda: one @ other
 
 
 def _disk() -> float:
