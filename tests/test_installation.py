@@ -25,7 +25,7 @@ TINY = [
     "warm_start.tasks=[{split: train, where: {depth: 1}, limit: 16}]",
     "warm_start.train.steps=8",
     "collect.tasks={split: train, where: {depth: 1}, limit: 8}",
-    "train=[{steps: 4, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 2}]",
+    "train=[{steps: 4, batch_size: 4, micro_batch_size: 2, bf16: false, max_length: 768, checkpoint_every: 2}]",
     "eval.tasks={split: test, where: {depth: 1}, limit: 4}",
 ]
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import product
 from typing import Any
 
 from agentr.cluster.places import Places
+from agentr.config.model import Dtype
 from agentr.config.policy import Device
 from agentr.config.training import Share
 from agentr.cost.evidence import Evidence
@@ -70,7 +72,7 @@ class _Change:
     """What is tried.
 
     Attributes:
-        machine: Keys of the sections ``policy`` and ``trainer``.
+        machine: Keys of the sections ``policy``, ``trainer`` and ``model``.
         training: Keys of every training.
     """
 
@@ -118,7 +120,12 @@ def _as_it_is(plan: Plan, hardware: Hardware, rank: int, zero: int) -> Iterator[
 def _changes(plan: Plan, heads: int, hardware: Hardware, rank: int, zero: int) -> Iterator[_Change]:
     """Yields what may be set."""
     if not hardware.device.gpu:
-        yield from (_Change({}, training) for training in (_cuts(plan, 1, rank) if zero == 2 else ()))
+        slow = plan.config.model.dtype is Dtype.bfloat16 and not hardware.device.bf16
+        dtypes: list[dict[str, Any]] = [{}, {"model.dtype": Dtype.float32}] if slow else [{}]
+        cores = hardware.device.cores
+        for dtype, workers in product(dtypes, {1, cores} if zero == 2 else ()):
+            machine = {**dtype, "trainer.workers": workers, "trainer.threads": cores // workers}
+            yield from (_Change(machine, training) for training in _cuts(plan, workers, rank))
         return
     for share in Share:
         for for_engines, workers in _splits(hardware.count, share):

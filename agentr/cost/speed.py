@@ -25,6 +25,10 @@ PASSES, PASSES_CPU = 5.0, 40.0
 LAYER_CALLS = 75.0
 #: Calls of an optimiser step besides its micro-batches' layers: gradients, buckets, Adam, Python.
 STEP_CALLS = 3000.0
+#: How much longer a step takes in a run than by itself, on a CPU whose cores the workers fill: Ray's processes, servers
+#: and engines wake up beside them. Threads of one worker wait for each other at each operation, so one that is stopped
+#: stops the others.
+BESIDE_CPU, BESIDE_CPU_THREADS = 1.4, 1.8
 #: Calls of a layer in an engine on a CPU; on a GPU they are one CUDA graph.
 ENGINE_LAYER_CALLS = 70.0
 #: What a step of an engine costs besides the model, as so many calls: scheduler, detokeniser, Python.
@@ -75,6 +79,19 @@ def optimiser_step(shape: Shape, training: TrainingSetup, device: DeviceSpec) ->
             gathered = shape.parameters * training.width * (1 - 1 / training.workers)
             seconds = seconds + (parts * 2 * gathered / device.link).named("gathering weights", "s")
     return seconds.named("optimiser step", "s")
+
+
+def step_in_a_run(shape: Shape, training: TrainingSetup, device: DeviceSpec, threads: int) -> Number:
+    """Seconds of an optimiser step with the rest of a run beside it.
+
+    Args:
+        threads: Of a worker on a CPU.
+    """
+    step = optimiser_step(shape, training, device)
+    if training.workers * threads < device.cores or device.gpu:
+        return step
+    longer = BESIDE_CPU if threads == 1 else BESIDE_CPU_THREADS
+    return (step * given("times longer beside a run", longer, "a constant")).named("optimiser step in a run", "s")
 
 
 def engine_step(

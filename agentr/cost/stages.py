@@ -10,7 +10,7 @@ from agentr.config.policy import PolicyBackend
 from agentr.config.training import Share, TrainConfig
 from agentr.cost import speed
 from agentr.cost.bounds import Bound, count_tasks
-from agentr.cost.evidence import Amounts, Counts, Evidence
+from agentr.cost.evidence import Amounts, Counts, Evidence, RowCounts
 from agentr.cost.hardware import DeviceSpec, Hardware
 from agentr.cost.models import training_of, width_of
 from agentr.cost.number import Number, given, most
@@ -155,8 +155,7 @@ class StageForecaster:
         rows, factor, source = self.counts.rows(warm)
         steps = optimiser_steps(train, max(1, round(rows.each * trees)) if trees else None) or 1
         factor = factor if not train.steps else min(factor, 1.3)
-        job = training_of(train, loss, self.config.trainer, self.device, rows)
-        each = speed.optimiser_step(self.shape, job, self.device)
+        each = self._step(train, loss, rows)
         started = self._trainer_start()
         written = self.shape.parameters * self.width / self.device.disk
         reference = each * (0.4 * math.ceil(rows.each * trees / max(1, train.batch_size))) if loss is Loss.PREFER else 0
@@ -169,9 +168,7 @@ class StageForecaster:
         rows, factor, source = self.counts.rows(False)
         updates = max(1, train.grpo.updates)
         steps = method.optimiser_steps(train, None) or updates
-        each = speed.optimiser_step(
-            self.shape, training_of(train, Loss.REINFORCE, self.config.trainer, self.device, rows), self.device
-        )
+        each = self._step(train, Loss.REINFORCE, rows)
         ways = given("ways over the disk", 1 if train.lora.rank else 2, "engines add adapters to the start's weights")
         handed = self.shape.parameters * self.width * ways / self.device.disk
         started = self._trainer_start()
@@ -204,6 +201,11 @@ class StageForecaster:
         )
 
     # seconds ----------------------------------------------------------------------------------------------------------
+
+    def _step(self, train: TrainConfig, loss: Loss, rows: RowCounts) -> Number:
+        trainer = self.config.trainer
+        job = training_of(train, loss, trainer, self.device, rows)
+        return speed.step_in_a_run(self.shape, job, self.device, trainer.threads)
 
     def _trainer_start(self) -> Number:
         first, self._trained = not self._trained, True

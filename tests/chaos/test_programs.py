@@ -34,7 +34,7 @@ CONFIG: dict[str, Any] = {
     "warm_start": {"tasks": [{"split": "train", "where": {"depth": 1}, "limit": 24}], "train": {"steps": 30}},
     "method": {"search": {"iterations": 3, "max_depth": 6}},
     "collect": {"tasks": {"limit": 24}, "in_flight": 12},
-    "train": [{"steps": 2, "batch_size": 4, "micro_batch_size": 4, "bf16": False, "max_length": 768}],
+    "train": [{"steps": 2, "batch_size": 4, "micro_batch_size": 2, "bf16": False, "max_length": 768}],
     "eval": {"tasks": {"limit": 4}},
     "env": {"retries": 8},
 }

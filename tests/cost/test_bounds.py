@@ -88,7 +88,7 @@ def test_gpus_are_shared_by_engines_and_trainer() -> None:
         ),
         (
             "demo",
-            ["cluster=gpu_node", "trainer.share=split", "policy.engines=1"],
+            ["cluster=gpu_node", "trainer.share=split", "policy.engines=1", "trainer.workers=1"],
             2,
             "trainer on 1 for trainings on datasets (engines keep 1)",
         ),

@@ -1,6 +1,7 @@
 """``agentr plan``: for every shipped configuration, what does not fit, and what it proposes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from agentr.cli import app
 from agentr.commands.plan import pilot, plan_run, read_within
 from agentr.commands.run import _predict
+from agentr.config.model import Dtype
 from agentr.cost.evidence import (
     EARLIER_RUN,
     GUESS,
@@ -76,6 +78,17 @@ def test_what_is_proposed_can_be_set_and_fits(name: str, on: str) -> None:
         return
     again = forecast(plan_of(load(path, list(found.overrides))), machine, [])
     assert again.fits and again.seconds() == pytest.approx(found.forecast.seconds())
+
+
+def test_float32_is_proposed_where_a_processor_multiplies_faster_in_it(this: Path) -> None:
+    path = CONFIGS / "smollm2_textcraft.yaml"
+    found = propose(plan := plan_of(load(path)), machine := hardware("this"), [])
+    assert found is not None and "model.dtype=float32" in found.overrides
+    assert found.forecast.seconds()[1] < 0.7 * forecast(plan, machine, []).seconds()[1]
+    assert plan_of(load(path, list(found.overrides))).config.model.dtype is Dtype.float32
+    quick = replace(machine, device=replace(machine.device, bfloat16_tflops=0.5))
+    found = propose(plan, quick, [])
+    assert found is not None and not any("dtype" in key for key in found.overrides)
 
 
 def test_keys_that_are_named_mend_it() -> None:

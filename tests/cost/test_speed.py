@@ -1,5 +1,6 @@
 """Predicted beside published speeds of GPUs. The constants were set on two of the rows; the others are predictions."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,19 @@ def test_workers_on_a_machine_without_gpus_share_its_cores() -> None:
     assert seconds(here, 2) > 0.95 * seconds(here, 1)
     gpu = hardware("H100").device
     assert seconds(gpu, 2) < 0.7 * seconds(gpu, 1)
+
+
+def test_a_step_takes_longer_in_a_run_that_fills_the_cores() -> None:
+    two = DeviceSpec(
+        title="cores", memory_gib=24, bandwidth_gb_s=60, bfloat16_tflops=0.4, float32_tflops=0.2,
+        cores=2, source="here",
+    )  # fmt: skip
+    shape = Shape.of(MODELS["Qwen/Qwen2.5-0.5B-Instruct"], "small", "")
+
+    def longer(device: DeviceSpec, workers: int, threads: int) -> float:
+        job = TrainingSetup(workers=workers, rows=1, batch=8, longest=512, mean=512.0)
+        alone = speed.optimiser_step(shape, job, device).value
+        return speed.step_in_a_run(shape, job, device, threads).value / alone
+
+    assert longer(two, 1, 1) == longer(hardware("H100").device, 1, 2) == longer(replace(two, cores=16), 1, 2) == 1
+    assert 1 < longer(two, 2, 1) < longer(two, 1, 2)
