@@ -68,8 +68,9 @@ class DeviceSpec:
 
     @property
     def bf16(self) -> bool:
-        """Whether a training computes in bfloat16 there, unless the configuration says otherwise."""
-        return self.gpu or self.bfloat16_tflops > self.float32_tflops
+        """Whether a training computes in bfloat16 there, unless the configuration says otherwise. A processor without
+        instructions for it multiplies a fifth as fast, or less."""
+        return self.gpu or self.bfloat16_tflops > self.float32_tflops / 2
 
     @property
     def memory(self) -> Number:

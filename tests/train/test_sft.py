@@ -238,6 +238,28 @@ def test_bf16_keeps_updates_that_bf16_weights_would_lose(dataset: Path, start: P
     assert 0 < moved.max() < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("has", "able"),
+    [
+        ({"avx512_f": True, "avx512_vnni": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx512_f": True, "avx512_bf16": True}, True),
+        ({"amx_tile": True, "amx_bf16": True}, True),
+        ({"avx2": True}, False),
+        ({"neon": True, "bf16": False}, False),
+        ({"neon": True, "bf16": True}, True),
+    ],
+)
+def test_a_processor_multiplies_in_bfloat16_if_it_has_instructions_for_it(
+    has: dict[str, bool], able: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from agentr.cpu import multiplies_bf16
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    assert multiplies_bf16() is able
+
+
 @pytest.mark.parametrize("able", [False, True])
 def test_the_first_attempt_decides_in_what_to_compute(
     able: bool, dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
