@@ -27,14 +27,19 @@ class Estimate:
 
 
 def mean_interval(
-    values: Sequence[float], resamples: int = 10_000, seed: int = 0, problems: Sequence[str] | None = None
+    values: Sequence[float],
+    resamples: int = 10_000,
+    seed: int = 0,
+    problems: Sequence[str] | None = None,
+    runs: Sequence[object] | None = None,
 ) -> Estimate:
     """The mean of one value for each task, with its 95 % bootstrap interval. No values give a mean of 0 over n = 0.
 
     Args:
         problems: Which problem each task poses; without it each task is its own.
+        runs: Of which training run each value is; without it all are of one.
     """
-    return share_interval(values, [1] * len(values), resamples, seed, problems)
+    return share_interval(values, [1] * len(values), resamples, seed, problems, runs)
 
 
 def share_interval(
@@ -43,22 +48,35 @@ def share_interval(
     resamples: int = 10_000,
     seed: int = 0,
     problems: Sequence[str] | None = None,
+    runs: Sequence[object] | None = None,
 ) -> Estimate:
     """What is summed over all tasks, divided by what is counted over all of them, with its 95 % bootstrap interval.
+
+    Runs and problems are crossed, since all runs are measured on the same problems: they are drawn independently, and
+    a drawn run has its values of the drawn problems. Problems drawn anew within each run would be taken for more than
+    there are.
 
     Args:
         sums: Of each task.
         counts: Of each task; tasks with none do not count. ``n`` of the estimate is their sum.
         problems: Which problem each task poses; without it each task is its own.
+        runs: Of which training run each value is; without it all are of one.
     """
     weights = np.asarray(counts, dtype=int)
     there = weights > 0
     if not there.any():
         return Estimate(0.0, 0.0, 0.0, 0)
     data, weights = np.asarray(sums, dtype=float)[there], weights[there]
-    names = np.asarray(list(problems) if problems is not None else range(there.size))[there]
-    _, group = np.unique(names, return_inverse=True)
-    means = _resampled_means(np.bincount(group, data), np.bincount(group, weights), resamples, seed)
+    group, run = (
+        np.unique(np.asarray(names)[there], return_inverse=True)[1]
+        for names in (
+            range(there.size) if problems is None else list(problems),
+            [str(each) for each in runs or [0] * there.size],
+        )
+    )
+    table = np.zeros((2, run.max() + 1, group.max() + 1))
+    np.add.at(table, (slice(None), run, group), np.stack([data, weights]))
+    means = _resampled_means(table, resamples, seed)
     low, high = np.quantile(means, [0.025, 0.975])
     return Estimate(float(data.sum() / weights.sum()), float(low), float(high), int(weights.sum()))
 
@@ -67,24 +85,39 @@ def paired_difference(
     after: Mapping[str, float],
     before: Mapping[str, float],
     problems: Mapping[str, str] | None = None,
+    runs: Mapping[str, object] | None = None,
 ) -> Estimate:
     """Mean of ``after - before`` over the tasks that both have: the same tasks stand on both sides, so what they share
     cancels.
 
     Args:
         problems: Which problem a task poses, by task.
+        runs: Of which pair of training runs it is, by task.
     """
     common = sorted(after.keys() & before.keys())
     differences = [after[key] - before[key] for key in common]
-    return mean_interval(differences, problems=[problems.get(key, key) for key in common] if problems else None)
+    return mean_interval(
+        differences,
+        problems=[problems.get(key, key) for key in common] if problems else None,
+        runs=[runs[key] for key in common] if runs else None,
+    )
 
 
-def _resampled_means(sums: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """Means over groups drawn with replacement; ``sums`` and ``counts`` of each group, shape [G]."""
-    rng = np.random.default_rng(seed)
+def _resampled_means(table: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """Means over runs and groups drawn with replacement.
+
+    Args:
+        table: Sums and counts of each group in each run, shape [2, runs, G].
+    """
+    rng, (_, runs, size) = np.random.default_rng(seed), table.shape
     chunks = []
     # In chunks, so that many tasks times many resamples do not fill the memory.
     for start in range(0, resamples, 1000):
-        picks = rng.integers(0, sums.size, (min(1000, resamples - start), sums.size))
-        chunks.append(sums[picks].sum(axis=1) / counts[picks].sum(axis=1))
+        many = min(1000, resamples - start)
+        picks = rng.integers(0, size, (many, size))
+        drawn = np.zeros((many, 1), int) if runs == 1 else rng.integers(0, runs, (many, runs))
+        weight = np.zeros((many, runs))
+        np.add.at(weight, (np.arange(many)[:, None], drawn), 1.0)
+        sums, counts = (np.einsum("rs,srg->r", weight, each[:, picks]) for each in table)
+        chunks.append(sums / counts)
     return np.concatenate(chunks)

@@ -50,8 +50,7 @@ class ComparedPoint:
     """A policy of one method, over all its seeds.
 
     Attributes:
-        success: Held-out success over all seeds and tasks; the interval is over problems, each with all its tasks and
-            seeds.
+        success: Held-out success over all seeds and tasks; the interval is over seeds and problems, crossed.
         by_seed: Mean success of each seed.
         calls: LLM calls of exploration up to this policy, mean of the seeds.
         tokens: Tokens generated in those calls.
@@ -226,13 +225,15 @@ def _points(by_seed: dict[int, RunSummary]) -> list[ComparedPoint]:
         if not arms:
             continue
         starts = {seed: by_seed[seed].arms[0] for seed in arms}
-        scores, problems = _pooled(arms)
+        scores, problems, seeds = _pooled(arms)
         until = [_until(by_seed[seed], arm.arm) for seed in arms]
         found.append(
             ComparedPoint(
                 arm=arm.arm,
                 title=arm.title,
-                success=mean_interval(list(scores.values()), problems=[problems[key] for key in scores]),
+                success=mean_interval(
+                    list(scores.values()), problems=list(problems.values()), runs=list(seeds.values())
+                ),
                 by_seed={seed: a.evaluation.success.mean for seed, a in arms.items() if a.evaluation is not None},
                 calls=fmean(sum(a.calls for a in before) for before in until),
                 tokens=fmean(sum(a.cost.completion_tokens for a in before) for before in until),
@@ -262,22 +263,25 @@ def _last(by_seed: dict[int, RunSummary]) -> dict[int, ArmSummary]:
     return {seed: arms[max(shared, key=lambda arm: arm.number)] for seed, arms in measured.items()} if shared else {}
 
 
-def _pooled(arms: dict[int, ArmSummary]) -> tuple[dict[str, float], dict[str, str]]:
-    """Returns scores and problems of the evaluated policies by seed and task. A problem is the same in all seeds."""
+def _pooled(arms: dict[int, ArmSummary]) -> tuple[dict[str, float], dict[str, str], dict[str, int]]:
+    """Returns scores, problems and seeds of the evaluated policies by seed and task. A problem is the same in all
+    seeds."""
     scores: dict[str, float] = {}
     problems: dict[str, str] = {}
+    seeds: dict[str, int] = {}
     for seed, arm in arms.items():
         if arm.evaluation is None:
             continue
         for task, score in arm.evaluation.per_task.items():
             scores[f"{seed}/{task}"] = score
             problems[f"{seed}/{task}"] = arm.evaluation.problems.get(task, task)
-    return scores, problems
+            seeds[f"{seed}/{task}"] = seed
+    return scores, problems, seeds
 
 
 def _difference(after: dict[int, ArmSummary], before: dict[int, ArmSummary]) -> Estimate:
-    scores, problems = _pooled(after)
-    return paired_difference(scores, _pooled(before)[0], problems=problems)
+    scores, problems, seeds = _pooled(after)
+    return paired_difference(scores, _pooled(before)[0], problems=problems, runs=seeds)
 
 
 def _differences(last: dict[str, dict[int, ArmSummary]]) -> dict[str, dict[str, Estimate]]:
@@ -289,9 +293,9 @@ def _differences(last: dict[str, dict[int, ArmSummary]]) -> dict[str, dict[str, 
 
 
 def _tasks(
-    pooled: dict[str, tuple[dict[str, float], dict[str, str]]], labels: list[str], seeds: list[int]
+    pooled: dict[str, tuple[dict[str, float], dict[str, str], dict[str, int]]], labels: list[str], seeds: list[int]
 ) -> list[ComparedTask]:
-    named = {key.partition("/")[2]: problem for _, problems in pooled.values() for key, problem in problems.items()}
+    named = {key.partition("/")[2]: problem for _, problems, _ in pooled.values() for key, problem in problems.items()}
     found = []
     for task, problem in named.items():
         by_seed = {

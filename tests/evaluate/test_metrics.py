@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, repeated, revision_length
@@ -260,3 +261,22 @@ def test_the_length_of_a_revision_is_that_of_its_bad_beginning() -> None:
     assert revision_length([tree]) == (1.5, 2), "each path once"
     assert revision_length([]) == (0.0, 0)
     assert Estimate(0.5, 0.251, 0.75, 3).as_percent() == "50.0 [25.1, 75.0]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_intervals_over_seeds_and_problems_cover_the_truth(seeds: int) -> None:
+    """Runs that are measured on the same problems: an effect, what a seed and what a problem adds to it, and noise."""
+    effect, goals, each, times = 0.15, 36, 8, 400
+    problems = [str(place // each) for _ in range(seeds) for place in range(goals * each)]
+    runs = [seed for seed in range(seeds) for _ in range(goals * each)]
+    covered = {"crossed": 0, "problems alone": 0}
+    for number in range(times):
+        rng = np.random.default_rng(number)
+        parts = ((0.05, (seeds, 1, 1)), (0.25, (1, goals, 1)), (0.1, (seeds, goals, 1)), (0.6, (seeds, goals, each)))
+        values = (effect + sum(rng.normal(0, spread, shape) for spread, shape in parts)).ravel().tolist()
+        for name, drawn in (("crossed", runs), ("problems alone", None)):
+            found = mean_interval(values, 500, number, problems, drawn)
+            covered[name] += found.low <= effect <= found.high
+    assert 0.93 <= covered["crossed"] / times <= 0.97
+    assert covered["problems alone"] < covered["crossed"]

@@ -116,7 +116,7 @@ function Points({ found }: { found: Compare }) {
           </tbody>
         </table>
       </Scroll>
-      <p class="about">Differences are paired by task and seed. Intervals: percentile bootstrap over problems, each with all its tasks and seeds; they do not cover what other seeds would give, which the columns by seed show.</p>
+      <p class="about">Differences are paired by task and seed. Intervals: percentile bootstrap over seeds and problems, drawn independently, each with all its tasks. With few seeds that differ much they are a little too narrow.</p>
     </section>
   );
 }
