@@ -1,7 +1,7 @@
 """Means with intervals. Percentile bootstrap (Efron 1979), seeded, so that the same episodes give the same interval.
 
 Tasks that pose the same problem (the same goal with other distractors) are not independent: what is resampled are
-problems, with all their tasks.
+problems, with all their tasks, and, where there are several, training runs.
 """
 
 from collections.abc import Mapping, Sequence
