@@ -274,7 +274,10 @@ def test_intervals_over_seeds_and_problems_cover_the_truth(seeds: int) -> None:
     for number in range(times):
         rng = np.random.default_rng(number)
         parts = ((0.05, (seeds, 1, 1)), (0.25, (1, goals, 1)), (0.1, (seeds, goals, 1)), (0.6, (seeds, goals, each)))
-        values = (effect + sum(rng.normal(0, spread, shape) for spread, shape in parts)).ravel().tolist()
+        table = np.full((seeds, goals, each), effect)
+        for spread, shape in parts:
+            table += rng.normal(0, spread, shape)
+        values = table.ravel().tolist()
         for name, drawn in (("crossed", runs), ("problems alone", None)):
             found = mean_interval(values, 500, number, problems, drawn)
             covered[name] += found.low <= effect <= found.high
