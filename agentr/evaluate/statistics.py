@@ -74,8 +74,9 @@ def share_interval(
             [str(each) for each in runs or [0] * there.size],
         )
     )
-    table = np.zeros((2, run.max() + 1, group.max() + 1))
-    np.add.at(table, (slice(None), run, group), np.stack([data, weights]))
+    shape = int(run.max()) + 1, int(group.max()) + 1
+    cells, size = run * shape[1] + group, shape[0] * shape[1]
+    table = np.stack([np.bincount(cells, each, size).reshape(shape) for each in (data, weights)])
     means = _resampled_means(table, resamples, seed)
     low, high = np.quantile(means, [0.025, 0.975])
     return Estimate(float(data.sum() / weights.sum()), float(low), float(high), int(weights.sum()))
