@@ -116,9 +116,8 @@ def _resampled_means(table: np.ndarray, resamples: int, seed: int) -> np.ndarray
     for start in range(0, resamples, 1000):
         many = min(1000, resamples - start)
         picks = rng.integers(0, size, (many, size))
-        drawn = np.zeros((many, 1), int) if runs == 1 else rng.integers(0, runs, (many, runs))
-        weight = np.zeros((many, runs))
-        np.add.at(weight, (np.arange(many)[:, None], drawn), 1.0)
-        sums, counts = (np.einsum("rs,srg->r", weight, each[:, picks]) for each in table)
-        chunks.append(sums / counts)
+        times = rng.multinomial(runs, np.full(runs, 1 / runs), many)  # how often each run is drawn
+        sums, counts = (np.einsum("rs,srg->r", times, each[:, picks]) for each in table)
+        there = counts > 0  # a drawn run that was not finished may have none of the drawn problems
+        chunks.append(sums[there] / counts[there])
     return np.concatenate(chunks)

@@ -83,33 +83,31 @@ def test_tensor_parallelism_spares_bytes_and_costs_all_reduces() -> None:
     assert steps["large", 4] < 0.5 * steps["large", 1] and steps["small", 4] > 0.8 * steps["small", 1]
 
 
+#: A machine without a GPU, and what is trained on it.
+CORES = DeviceSpec(
+    title="cores", memory_gib=24, bandwidth_gb_s=60, bfloat16_tflops=0.4, float32_tflops=0.2, cores=2, source="here"
+)
+SMALL = Shape.of(MODELS["Qwen/Qwen2.5-0.5B-Instruct"], "small", "")
+
+
+def job_of(workers: int) -> TrainingSetup:
+    return TrainingSetup(workers=workers, rows=1, batch=8, longest=512, mean=512.0)
+
+
 def test_workers_on_a_machine_without_gpus_share_its_cores() -> None:
-    here = DeviceSpec(
-        title="cores", memory_gib=24, bandwidth_gb_s=60, bfloat16_tflops=0.4, float32_tflops=0.2,
-        cores=2, source="here",
-    )  # fmt: skip
-    shape = Shape.of(MODELS["Qwen/Qwen2.5-0.5B-Instruct"], "small", "")
-
     def seconds(device: DeviceSpec, workers: int) -> float:
-        job = TrainingSetup(workers=workers, rows=1, batch=8, longest=512, mean=512.0)
-        return speed.optimiser_step(shape, job, device).value
+        return speed.optimiser_step(SMALL, job_of(workers), device).value
 
-    assert seconds(here, 2) > 0.95 * seconds(here, 1)
+    assert seconds(CORES, 2) > 0.95 * seconds(CORES, 1)
     gpu = hardware("H100").device
     assert seconds(gpu, 2) < 0.7 * seconds(gpu, 1)
 
 
 def test_a_step_takes_longer_in_a_run_that_fills_the_cores() -> None:
-    two = DeviceSpec(
-        title="cores", memory_gib=24, bandwidth_gb_s=60, bfloat16_tflops=0.4, float32_tflops=0.2,
-        cores=2, source="here",
-    )  # fmt: skip
-    shape = Shape.of(MODELS["Qwen/Qwen2.5-0.5B-Instruct"], "small", "")
-
     def longer(device: DeviceSpec, workers: int, threads: int) -> float:
-        job = TrainingSetup(workers=workers, rows=1, batch=8, longest=512, mean=512.0)
-        alone = speed.optimiser_step(shape, job, device).value
-        return speed.step_in_a_run(shape, job, device, threads).value / alone
+        job = job_of(workers)
+        alone = speed.optimiser_step(SMALL, job, device).value
+        return speed.step_in_a_run(SMALL, job, device, threads).value / alone
 
-    assert longer(two, 1, 1) == longer(hardware("H100").device, 1, 2) == longer(replace(two, cores=16), 1, 2) == 1
-    assert 1 < longer(two, 2, 1) < longer(two, 1, 2)
+    assert longer(CORES, 1, 1) == longer(hardware("H100").device, 1, 2) == longer(replace(CORES, cores=16), 1, 2) == 1
+    assert 1 < longer(CORES, 2, 1) < longer(CORES, 1, 2)

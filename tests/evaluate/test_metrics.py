@@ -263,6 +263,13 @@ def test_the_length_of_a_revision_is_that_of_its_bad_beginning() -> None:
     assert Estimate(0.5, 0.251, 0.75, 3).as_percent() == "50.0 [25.1, 75.0]"
 
 
+def test_runs_that_were_measured_on_different_problems_have_an_interval() -> None:
+    found = mean_interval([1.0, 0.0], problems=["a", "b"], runs=["first", "second"])
+    assert (found.mean, found.low, found.high) == (0.5, 0.0, 1.0)
+    alone = mean_interval([1.0, 0.0, 1.0], problems=["a", "a", "b"])
+    assert alone == mean_interval([1.0, 0.0, 1.0], problems=["a", "a", "b"], runs=[7, 7, 7])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_intervals_over_seeds_and_problems_cover_the_truth(seeds: int) -> None:
