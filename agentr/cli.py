@@ -239,9 +239,9 @@ def import_(
 @app.command()
 def compare(
     configs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(metavar="CONFIG...", help="YAML files, one for each method; differences are to the first."),
-    ],
+    ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder of the comparison.")] = Path("runs/compare"),
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
     base: Annotated[
@@ -253,16 +253,26 @@ def compare(
     vary: Annotated[
         str, typer.Option(help="key=value,value,...: one arm for each value, such as method.pairs.tasks=15,30,60.")
     ] = "",
+    power: Annotated[
+        float | None,
+        typer.Option(min=0.1, max=100.0, help="Run nothing: say how many seeds and tasks tell so many points apart."),
+    ] = None,
 ) -> None:
     """Run several methods on the same tasks, model and seeds, and compare their held-out success and their cost.
     Resumable."""
     from agentr.commands.compare import compare as compare_methods
     from agentr.commands.compare import plan
+    from agentr.observe.comparison import compare_runs, read_plan
     from agentr.errors import RunError
     from agentr.observe.progress import Reporter
-    from agentr.ui.report import comparison_table
+    from agentr.ui.report import comparison_table, power_table
     from agentr.words import counted
 
+    if power is not None:
+        Reporter().console.print(power_table(compare_runs(read_plan(folder), {}), power))
+        return
+    if not configs:
+        raise ConfigError("no configuration to run", hint="Name YAML files, one for each method.")
     if mistaken := next((str(config) for config in configs if "=" in str(config) and not config.exists()), None):
         raise ConfigError(f"there is no configuration file {mistaken}", hint=f"For a key use --set {mistaken}.")
     try:

@@ -9,6 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+#: Resamples of a bootstrap.
+RESAMPLES = 10_000
+#: Probability with which a difference is found where there is none.
+LEVEL = 0.05
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -26,9 +31,41 @@ class Estimate:
         return f"{100 * self.mean:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}]"
 
 
+@dataclass(frozen=True)
+class Contrast(Estimate):
+    """A mean difference.
+
+    Attributes:
+        p: Two-sided p-value of no difference: twice the smaller share of resampled differences on one side of 0, which
+            is 0.05 where the interval ends at 0; no less than one resample's share.
+    """
+
+    p: float
+
+    @property
+    def stands(self) -> bool:
+        """Whether there is a difference, at the level of the intervals."""
+        return self.p < LEVEL
+
+    @classmethod
+    def of(cls, found: Estimate, resampled: np.ndarray) -> "Contrast":
+        sides = [float(np.mean(side)) for side in (resampled <= 0, resampled >= 0)] if resampled.size else [1.0]
+        p = min(1.0, max(2 * min(sides), 1 / max(1, resampled.size)))
+        return cls(found.mean, found.low, found.high, found.n, p)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values of several comparisons, each adjusted for how many there are: the probability that one below
+    0.05 is none is 0.05 at most (Holm 1979, A simple sequentially rejective multiple test procedure)."""
+    order = np.argsort(p)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(order), 0, -1))
+    return [float(each) for each in np.minimum(1.0, adjusted)]
+
+
 def mean_interval(
     values: Sequence[float],
-    resamples: int = 10_000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
     problems: Sequence[str] | None = None,
     runs: Sequence[object] | None = None,
@@ -45,7 +82,7 @@ def mean_interval(
 def share_interval(
     sums: Sequence[float],
     counts: Sequence[int],
-    resamples: int = 10_000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
     problems: Sequence[str] | None = None,
     runs: Sequence[object] | None = None,
@@ -62,10 +99,22 @@ def share_interval(
         problems: Which problem each task poses; without it each task is its own.
         runs: Of which training run each value is; without it all are of one.
     """
+    return _resampled(sums, counts, resamples, seed, problems, runs)[0]
+
+
+def _resampled(
+    sums: Sequence[float],
+    counts: Sequence[int],
+    resamples: int,
+    seed: int,
+    problems: Sequence[str] | None,
+    runs: Sequence[object] | None,
+) -> tuple[Estimate, np.ndarray]:
+    """Returns `share_interval`, and the resampled means that it is made of, shape [up to ``resamples``]."""
     weights = np.asarray(counts, dtype=int)
     there = weights > 0
     if not there.any():
-        return Estimate(0.0, 0.0, 0.0, 0)
+        return Estimate(0.0, 0.0, 0.0, 0), np.empty(0)
     data, weights = np.asarray(sums, dtype=float)[there], weights[there]
     group, run = (
         np.unique(np.asarray(names)[there], return_inverse=True)[1]
@@ -78,8 +127,8 @@ def share_interval(
     cells, size = run * shape[1] + group, shape[0] * shape[1]
     table = np.stack([np.bincount(cells, each, size).reshape(shape) for each in (data, weights)])
     means = _resampled_means(table, resamples, seed)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Estimate(float(data.sum() / weights.sum()), float(low), float(high), int(weights.sum()))
+    low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
+    return Estimate(float(data.sum() / weights.sum()), float(low), float(high), int(weights.sum())), means
 
 
 def paired_difference(
@@ -87,7 +136,7 @@ def paired_difference(
     before: Mapping[str, float],
     problems: Mapping[str, str] | None = None,
     runs: Mapping[str, object] | None = None,
-) -> Estimate:
+) -> Contrast:
     """Mean of ``after - before`` over the tasks that both have: the same tasks stand on both sides, so what they share
     cancels.
 
@@ -97,10 +146,15 @@ def paired_difference(
     """
     common = sorted(after.keys() & before.keys())
     differences = [after[key] - before[key] for key in common]
-    return mean_interval(
-        differences,
-        problems=[problems.get(key, key) for key in common] if problems else None,
-        runs=[runs[key] for key in common] if runs else None,
+    return Contrast.of(
+        *_resampled(
+            differences,
+            [1] * len(common),
+            RESAMPLES,
+            0,
+            [problems.get(key, key) for key in common] if problems else None,
+            [runs[key] for key in common] if runs else None,
+        )
     )
 
 

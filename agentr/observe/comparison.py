@@ -1,15 +1,16 @@
 """Compares several runs: held-out success by round, its cost, and paired differences. Reads run directories alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentr.errors import DataError
-from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
+from agentr.evaluate.power import Spread
+from agentr.evaluate.statistics import Contrast, Estimate, holm, mean_interval, paired_difference
 from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.summary import ArmSummary, RunSummary, summarise
 from agentr.outside import typed
@@ -93,7 +94,8 @@ class Comparison:
         last: Of each label the evaluation of its last policy, which all its finished seeds have, or all begun ones if
             none is finished.
         differences: Success of each label's last policy less that of each other's, by both labels, paired by task and
-            seed.
+            seed; p-values are adjusted for as many comparisons as there are pairs of labels (Holm).
+        spreads: How the differences to the first label vary, of labels with at least two seeds.
         tasks: The held-out tasks under these policies.
         failed: Runs that could not be finished, and why.
     """
@@ -101,12 +103,18 @@ class Comparison:
     about: dict[str, Any]
     points: dict[str, list[ComparedPoint]]
     last: dict[str, str]
-    differences: dict[str, dict[str, Estimate]]
+    differences: dict[str, dict[str, Contrast]]
+    spreads: dict[str, Spread]
     tasks: list[ComparedTask] = field(repr=False)
     failed: dict[str, str]
 
     @property
-    def against_first(self) -> dict[str, Estimate]:
+    def comparisons(self) -> int:
+        """How many pairs of labels there are."""
+        return sum(map(len, self.differences.values())) // 2
+
+    @property
+    def against_first(self) -> dict[str, Contrast]:
         """The differences to the first label."""
         first = next(iter(self.points))
         return {label: found[first] for label, found in self.differences.items() if first in found}
@@ -208,6 +216,7 @@ def compare_runs(
         points={label: _points(by_seed) for label, by_seed in summaries.items()},
         last={label: next(iter(arms.values())).arm.stage(EVAL) for label, arms in last.items()},
         differences=_differences(last),
+        spreads=_spreads(pooled),
         tasks=_tasks(pooled, list(dict.fromkeys(line.label for line in lines)), sorted({line.seed for line in lines})),
         failed=dict(failed),
     )
@@ -263,43 +272,56 @@ def _last(by_seed: dict[int, RunSummary]) -> dict[int, ArmSummary]:
     return {seed: arms[max(shared, key=lambda arm: arm.number)] for seed, arms in measured.items()} if shared else {}
 
 
-def _pooled(arms: dict[int, ArmSummary]) -> tuple[dict[str, float], dict[str, str], dict[str, int]]:
-    """Returns scores, problems and seeds of the evaluated policies by seed and task. A problem is the same in all
-    seeds."""
-    scores: dict[str, float] = {}
-    problems: dict[str, str] = {}
-    seeds: dict[str, int] = {}
+class _Pooled(NamedTuple):
+    """Evaluations of several seeds, each by seed and task. A problem is the same in all seeds."""
+
+    scores: dict[str, float]
+    problems: dict[str, str]
+    seeds: dict[str, int]
+
+
+def _pooled(arms: dict[int, ArmSummary]) -> _Pooled:
+    found = _Pooled({}, {}, {})
     for seed, arm in arms.items():
         if arm.evaluation is None:
             continue
         for task, score in arm.evaluation.per_task.items():
-            scores[f"{seed}/{task}"] = score
-            problems[f"{seed}/{task}"] = arm.evaluation.problems.get(task, task)
-            seeds[f"{seed}/{task}"] = seed
-    return scores, problems, seeds
+            key = f"{seed}/{task}"
+            found.scores[key], found.seeds[key] = score, seed
+            found.problems[key] = arm.evaluation.problems.get(task, task)
+    return found
 
 
-def _difference(after: dict[int, ArmSummary], before: dict[int, ArmSummary]) -> Estimate:
+def _difference(after: dict[int, ArmSummary], before: dict[int, ArmSummary]) -> Contrast:
     scores, problems, seeds = _pooled(after)
     return paired_difference(scores, _pooled(before)[0], problems=problems, runs=seeds)
 
 
-def _differences(last: dict[str, dict[int, ArmSummary]]) -> dict[str, dict[str, Estimate]]:
-    found: dict[str, dict[str, Estimate]] = {label: {} for label in last}
-    for a, b in combinations(last, 2):
-        if (less := _difference(last[b], last[a])).n:
-            found[b][a], found[a][b] = less, Estimate(-less.mean, -less.high, -less.low, less.n)
+def _differences(last: dict[str, dict[int, ArmSummary]]) -> dict[str, dict[str, Contrast]]:
+    pairs = {(b, a): less for a, b in combinations(last, 2) if (less := _difference(last[b], last[a])).n}
+    found: dict[str, dict[str, Contrast]] = {label: {} for label in last}
+    for ((b, a), less), p in zip(pairs.items(), holm([less.p for less in pairs.values()]), strict=True):
+        found[b][a] = replace(less, p=p)
+        found[a][b] = Contrast(-less.mean, -less.high, -less.low, less.n, p)
     return found
 
 
-def _tasks(
-    pooled: dict[str, tuple[dict[str, float], dict[str, str], dict[str, int]]], labels: list[str], seeds: list[int]
-) -> list[ComparedTask]:
-    named = {key.partition("/")[2]: problem for _, problems, _ in pooled.values() for key, problem in problems.items()}
+def _spreads(pooled: dict[str, _Pooled]) -> dict[str, Spread]:
+    found = {}
+    for label, after in list(pooled.items())[1:]:
+        before = next(iter(pooled.values())).scores
+        differences = {key: score - before[key] for key, score in after.scores.items() if key in before}
+        if spread := Spread.of(differences, after.problems, after.seeds):
+            found[label] = spread
+    return found
+
+
+def _tasks(pooled: dict[str, _Pooled], labels: list[str], seeds: list[int]) -> list[ComparedTask]:
+    named = {key.partition("/")[2]: problem for of in pooled.values() for key, problem in of.problems.items()}
     found = []
     for task, problem in named.items():
         by_seed = {
-            seed: [pooled[label][0].get(f"{seed}/{task}") if label in pooled else None for label in labels]
+            seed: [pooled[label].scores.get(f"{seed}/{task}") if label in pooled else None for label in labels]
             for seed in seeds
         }
         known = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
-from agentr.evaluate.statistics import Estimate, paired_difference
+from agentr.evaluate.statistics import Contrast, Estimate, paired_difference
 from agentr.read.run import Run, RunRound
 from agentr.read.stage import Episodes, Measured, Rollouts, Training, paid_once, summary_of
 from agentr.store.layout import (
@@ -116,7 +116,7 @@ class Difference:
 
     after: str
     before: str
-    difference: Estimate
+    difference: Contrast
     words: str
 
 

@@ -16,7 +16,7 @@ is.
 
 from typing import Any, Literal, TypedDict
 
-from agentr.evaluate.statistics import Estimate
+from agentr.evaluate.statistics import Contrast, Estimate
 from agentr.observe.comparison import ComparedPoint, ComparedTask
 from agentr.observe.problems import PageProblem
 from agentr.observe.summary import Difference
@@ -423,7 +423,7 @@ Compare = TypedDict(
         "about": dict[str, str],
         "methods": list[ComparedMethod],
         # of the last policies, paired: the first label's less the second's
-        "differences": dict[str, dict[str, Estimate]],
+        "differences": dict[str, dict[str, Contrast]],
         "tasks": list[ComparedTask],
         "failed": dict[str, str],
         "problems": Problems,

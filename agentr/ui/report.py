@@ -11,7 +11,9 @@ import yaml
 from rich.table import Table
 
 from agentr.config.secrets import without_secrets
-from agentr.evaluate.statistics import Estimate
+from agentr.errors import DataError
+from agentr.evaluate.power import POWER
+from agentr.evaluate.statistics import LEVEL, Estimate
 from agentr.observe.comparison import RESULT, Comparison, compare_runs, read_plan
 from agentr.observe.heldout import first_and_last, patterns, tasks
 from agentr.observe.problems import PageProblem, read_or
@@ -27,7 +29,10 @@ from agentr.ui.views.forest import forest
 from agentr.ui.views.rows import dataset_of, dataset_view, row_view
 from agentr.ui.views.run import run_page
 from agentr.ui.views.steps import steps
+from agentr.words import counted
 
+#: Numbers of seeds for which it is said how many tasks they need.
+SEEDS = (3, 5, 10)
 #: Bytes of the answers of a file, so that with the page it is smaller than 5 MB.
 ROOM = 4_500_000
 #: Most trees that are tried, those of them for which it is noted what is learnt, and bytes of a tree's line in a list.
@@ -230,7 +235,10 @@ def comparison_table(comparison: Comparison) -> Table:
     """Returns a table with a line for each policy of each method."""
     seeds = comparison.about["seeds"]
     shown = Table(
-        title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}"
+        title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}",
+        caption=f"* stands among {counted(comparison.comparisons, 'comparison')} of last policies (Holm, 5 %)"
+        if comparison.comparisons > 1
+        else None,
     )
     first = f"last over {next(iter(comparison.points))}"
     names = (
@@ -256,9 +264,41 @@ def comparison_table(comparison: Comparison) -> Table:
                 point.success.as_percent(),
                 " ".join(f"{100 * v:.1f}" for v in point.by_seed.values()),
                 _points(point.gain) if point.gain else "-",
-                _points(difference) if difference else "-",
+                _points(difference) + (" *" if difference.stands else "") if difference else "-",
                 *(f"{v:.0f}" for v in (point.calls, point.tokens, point.seconds)),
             )
+    return shown
+
+
+def power_table(comparison: Comparison, points: float) -> Table:
+    """Returns a table of how many seeds and held-out tasks tell a difference of so many percentage points.
+
+    Raises:
+        DataError: There are no two methods that two seeds have finished.
+    """
+    if not comparison.spreads:
+        raise DataError(
+            "how many seeds it takes cannot be said of one method, or of one seed",
+            hint="Let two methods of the comparison finish with two seeds, such as --seeds 0,1.",
+        )
+    first = next(iter(comparison.points))
+    shown = Table(
+        title=f"What tells {points:g} points over {first} from none ({100 * POWER:.0f} % of the time, at a level of "
+        f"{100 * LEVEL:.0f} %)",
+        caption="Of the last policies. With fewer than five seeds what is said of seeds is rough.",
+    )
+    columns = ("told so far, points", "SD of seeds, of problems, rest", "seeds with these tasks")
+    for column in ("method", *columns, *(f"tasks with {seeds} seeds" for seeds in SEEDS)):
+        shown.add_column(column, justify="left" if column == "method" else "right")
+    for label, spread in comparison.spreads.items():
+        parts = (spread.between_seeds, spread.between_problems, spread.rest)
+        needed = [spread.seeds_for(points / 100), *(spread.tasks_for(points / 100, seeds) for seeds in SEEDS)]
+        shown.add_row(
+            label,
+            f"{100 * spread.told():.1f} ({spread.seeds} seeds, {spread.tasks} tasks)",
+            ", ".join(f"{100 * part**0.5:.1f}" for part in parts),
+            *("no number" if number is None else f"{number:,}" for number in needed),
+        )
     return shown
 
 

@@ -1,14 +1,18 @@
 """Comparisons: what is refused, what is shared, and what the table says, on run directories written by hand."""
 
 from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
 from shutil import rmtree
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
 
+from agentr.cli import app
 from agentr.commands.compare import SHARED, compare, plan, shared
 from agentr.config.identity import Identity
-from agentr.errors import ConfigError, RunError
+from agentr.errors import ConfigError, DataError, RunError
 from agentr.methods import load, method_of
 from agentr.methods.dense_policy import DensePolicyConfig
 from agentr.observe.comparison import ComparedRun, compare_runs, progress, read_plan, write_plan
@@ -18,7 +22,7 @@ from agentr.rounds.plan import Plan as RunPlan
 from agentr.store.layout import WARM_START, arm_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary, TreeSummary
-from agentr.ui.report import comparison_table, rewrite_comparison, write_comparison
+from agentr.ui.report import comparison_table, power_table, rewrite_comparison, write_comparison
 from tests.runs import written
 from tests.support import held_in
 
@@ -55,6 +59,54 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
         == pytest.approx(2 / 6)
         == -answer["differences"]["one"]["two"]["mean"]
     )
+
+
+def several(folder: Path, *labels: str, seeds: int = 3) -> Path:
+    """A comparison of these labels on twelve problems of two tasks: the first solves none, the second a half, the third
+    a quarter in one seed alone."""
+    goals = {f"t{number}": str(number // 2) for number in range(24)}
+    solved = {"first": [set[str]()] * seeds, "second": [{t for t in goals if int(t[1:]) % 2}] * seeds}
+    solved["third"] = [{t for t in goals if not int(t[1:]) % 4}, *[set[str]()] * (seeds - 1)]
+    write_plan(folder, [(label, seed) for label in labels for seed in range(seeds)])
+    for label in labels:
+        for seed in range(seeds):
+            written(folder, label, f"seed-{seed}", [set(), solved[label][seed]], 1, tasks=goals)
+    return folder
+
+
+def test_what_stands_among_all_comparisons_is_marked(tmp_path: Path) -> None:
+    result = rewrite_comparison(several(tmp_path, "first", "second", "third"))
+    assert result.comparisons == 3
+    sure, unsure = (result.against_first[label] for label in ("second", "third"))
+    assert (sure.stands, unsure.stands) == (True, False)
+    alone = rewrite_comparison(several(tmp_path / "two", "first", "third")).against_first["third"]
+    assert 3 * alone.p > unsure.p >= alone.p, "adjusted for three comparisons"
+    assert result.differences["first"]["second"].p == sure.p, "in both directions"
+    console = Console(width=220, record=True, file=StringIO())
+    console.print(comparison_table(result))
+    said = console.export_text()
+    assert said.count(" *") - said.count("* stands") == 1 and "3 comparisons" in said
+    (answer,) = held_in(tmp_path / "comparison.html").values()
+    assert answer["differences"]["second"]["first"]["p"] == sure.p
+
+
+def test_how_many_seeds_it_takes_is_said_of_the_runs_so_far(tmp_path: Path) -> None:
+    several(tmp_path, "first", "second", "third")
+
+    def said(*more: str) -> Result:
+        return CliRunner().invoke(app, ["compare", "--out", str(tmp_path), *more], terminal_width=220)
+
+    result = said("--power", "20")
+    assert result.exit_code == 0, result.output
+    spreads = compare_runs(read_plan(tmp_path), {}).spreads
+    assert (spreads["third"].seeds, spreads["third"].tasks) == (3, 24)
+    assert f"{spreads['third'].tasks_for(0.2, 10):,}" in result.output and "no number" in result.output
+    assert not (tmp_path / "comparison.json").exists(), "nothing was run or written"
+    assert "no configuration to run" in str(said().exception)
+    assert said("--power", "0").exit_code == 2
+    for few in (several(tmp_path / "one", "first"), several(tmp_path / "seed", "first", "second", seeds=1)):
+        with pytest.raises(DataError, match="cannot be said of one method, or of one seed"):
+            power_table(rewrite_comparison(few), 5)
 
 
 def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, repeated, revision_length
-from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
+from agentr.evaluate.statistics import Estimate, holm, mean_interval, paired_difference
 from agentr.search import Child
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating, Verdict
@@ -268,6 +268,29 @@ def test_runs_that_were_measured_on_different_problems_have_an_interval() -> Non
     assert (found.mean, found.low, found.high) == (0.5, 0.0, 1.0)
     alone = mean_interval([1.0, 0.0, 1.0], problems=["a", "a", "b"])
     assert alone == mean_interval([1.0, 0.0, 1.0], problems=["a", "a", "b"], runs=[7, 7, 7])
+
+
+def test_a_p_value_says_what_the_interval_says() -> None:
+    rng, stand = np.random.default_rng(0), set[bool]()
+    for effect in (0.0, 0.1, 0.2, 0.3) * 2:
+        after = {f"{run}/{task}": rng.normal(effect, 1) for run in range(3) for task in range(30)}
+        found = paired_difference(after, dict.fromkeys(after, 0.0), runs={key: key[0] for key in after})
+        assert 1e-4 <= found.p <= 1 and found.stands == (found.low > 0 or found.high < 0)
+        turned = paired_difference(dict.fromkeys(after, 0.0), after, runs={key: key[0] for key in after})
+        assert turned.p == pytest.approx(found.p, abs=1e-3)
+        stand.add(found.stands)
+    assert stand == {True, False}
+    assert (paired_difference({}, {}).p, paired_difference({"a": 1.0}, {"b": 1.0}).n) == (1.0, 0)
+    assert paired_difference({"a": 1.0}, {"a": 1.0}).p == 1.0, "no difference at all"
+
+
+def test_several_comparisons_are_corrected_for_how_many_there_are() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02]), "worked by hand"
+    assert (holm([]), holm([0.04])) == ([], [0.04])
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(2_000):  # six comparisons without any difference: at least one is found one time in twenty
+        found += min(holm(rng.uniform(size=6).tolist())) < 0.05
+    assert 0.035 <= found / 2_000 <= 0.065
 
 
 @pytest.mark.slow

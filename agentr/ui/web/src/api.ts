@@ -26,7 +26,7 @@ export interface Compare {
   card: ComparisonCard;
   about: Record<string, string>;
   methods: ComparedMethod[];
-  differences: Record<string, Record<string, Estimate>>;
+  differences: Record<string, Record<string, Contrast>>;
   tasks: ComparedTask[];
   failed: Record<string, string>;
   problems: PageProblem[];
@@ -59,6 +59,7 @@ export interface ComparisonCard {
   problem: string;
 }
 
+export interface Contrast { mean: number; low: number; high: number; n: number; p: number }
 
 export interface DatasetView {
   stage: string;
@@ -71,7 +72,7 @@ export interface DatasetView {
   rows: RowLine[];
 }
 
-export interface Difference { after: string; before: string; difference: Estimate; words: string }
+export interface Difference { after: string; before: string; difference: Contrast; words: string }
 export interface Estimate { mean: number; low: number; high: number; n: number }
 export interface Example { title: string; page: "episodes" | "row"; query: Record<string, string> }
 export interface Failure { error: PageProblem }

@@ -1,8 +1,8 @@
 // Methods against each other.
 
 import { address } from "../answers";
-import type { Compare, Estimate } from "../api";
-import { count, interval, percent, points, seconds } from "../format";
+import type { Compare, Contrast } from "../api";
+import { count, interval, percent, plural, points, seconds } from "../format";
 import { CurvePlot } from "../curve_plot";
 import { sign } from "../flips";
 import { plain, readable } from "../hostile";
@@ -47,10 +47,11 @@ function Found({ found, id, query }: { found: Compare; id: string; query: Query 
 
 function Methods({ found, baseline }: { found: Compare; baseline: number }) {
   const labels = found.methods.map((method) => method.label);
+  const comparisons = Object.values(found.differences).reduce((sum, others) => sum + Object.keys(others).length, 0) / 2;
   return (
     <Scroll label="Paired differences">
       <table class="narrow">
-        <thead><tr><th scope="col">Method</th><th scope="col">Success</th><th scope="col" class="num">Difference, points</th><th scope="col" class="num">95 % interval</th><th scope="col">In words</th></tr></thead>
+        <thead><tr><th scope="col">Method</th><th scope="col">Success</th><th scope="col" class="num">Difference, points</th><th scope="col" class="num">95 % interval</th><th scope="col" class="num">p, adjusted</th><th scope="col">In words</th></tr></thead>
         <tbody>
           {found.methods.map((method, at) => {
             const difference = at === baseline ? null : (found.differences[method.label]?.[labels[baseline]] ?? null);
@@ -61,21 +62,25 @@ function Methods({ found, baseline }: { found: Compare; baseline: number }) {
                 <td><Whisker found={last?.success ?? null} small /></td>
                 <td class="num">{difference ? points(difference.mean) : "–"}</td>
                 <td class="num">{difference ? interval(difference) : "–"}</td>
-                <td class="wide">{at === baseline ? <span class="faint">the baseline</span> : words(difference)}</td>
+                <td class="num">{difference ? (difference.p < 0.001 ? "< 0.001" : difference.p.toFixed(3)) : "–"}</td>
+                <td class="wide">{at === baseline ? <span class="faint">the baseline</span> : words(difference, comparisons)}</td>
               </tr>
             );
           })}
         </tbody>
       </table>
+      <p class="about">p is adjusted for all pairs of methods ({plural(comparisons, "comparison")}, Holm): below 0.05 a difference stands.</p>
     </Scroll>
   );
 }
 
-function words(difference: Estimate | null): string {
+/** "Better" and "worse" are said only of what stands among all comparisons that are made here. */
+function words(difference: Contrast | null, comparisons: number): string {
   if (!difference) return "no tasks in common";
-  if (difference.low > 0) return `better, on ${difference.n} paired tasks`;
-  if (difference.high < 0) return `worse, on ${difference.n} paired tasks`;
-  return `no difference can be told, on ${difference.n} paired tasks`;
+  const tasks = `on ${difference.n} paired tasks`;
+  const told = difference.low > 0 ? "better" : difference.high < 0 ? "worse" : "";
+  if (!told) return `no difference can be told, ${tasks}`;
+  return difference.p < 0.05 ? `${told}, ${tasks}` : `${told} by itself, ${tasks}; not among ${plural(comparisons, "comparison")}`;
 }
 
 /** Success of every policy, the control aside, against what was spent on exploration up to it. */
