@@ -262,8 +262,8 @@ def compare(
     Resumable."""
     from agentr.commands.compare import compare as compare_methods
     from agentr.commands.compare import plan
-    from agentr.observe.comparison import compare_runs, read_plan
     from agentr.errors import RunError
+    from agentr.observe.comparison import compare_runs, read_plan
     from agentr.observe.progress import Reporter
     from agentr.ui.report import comparison_table, power_table
     from agentr.words import counted

@@ -20,7 +20,7 @@ from agentr.search import Tree
 from agentr.store.dataset import read_manifest
 from agentr.store.files import write_json
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import CONTROL, EVAL, EVALUATION, MODEL, Checkpoint, arm_of
+from agentr.store.layout import CEILING, CONTROL, EVAL, EVALUATION, MODEL, Checkpoint, arm_of
 from agentr.store.run import RunStore
 from agentr.store.seal import hash_folder
 from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary, TreeSummary
@@ -111,7 +111,8 @@ def written(
     calls: int,
     *,
     control: Collection[str] | None = None,
-    planned_control: bool = False,
+    ceiling: Collection[str] | None = None,
+    planned: Collection[str] = (),
     tasks: Mapping[str, str] | None = None,
 ) -> RunStore:
     """A run that is explored and measured, and that trained nothing.
@@ -120,20 +121,19 @@ def written(
         solved: The held-out tasks that the warm start and each round solved.
         calls: LLM calls of each round's exploration.
         control: The tasks that the control solved, if there is one.
-        planned_control: Whether the run is to have a control; one that is there is planned.
+        ceiling: The same of the ceiling.
+        planned: Those of the two that the run is to have, beside those that are there.
         tasks: The problem of each held-out task; by default a, b and c are their own.
     """
     problems = tasks or {task: task for task in "abc"}
     store = RunStore(folder / name / str(seed))
-    planned = str(planned_control or control is not None).lower()
+    there = {CONTROL: control, CEILING: ceiling}
+    wanted = [f"run.{arm.folder}={good is not None or arm.folder in planned}" for arm, good in there.items()]
     store.open(
-        Identity.of(
-            load(None, [IMITATE, f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", f"run.control={planned}"])
-        )
+        Identity.of(load(None, [IMITATE, f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", *wanted]))
     )
-    arms = [(arm_of(number), good) for number, good in enumerate(solved)] + (
-        [] if control is None else [(CONTROL, control)]
-    )
+    arms = [(arm_of(number), good) for number, good in enumerate(solved)]
+    arms += [(arm, good) for arm, good in there.items() if good is not None]
     for arm, good in arms:
         trees = [
             episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in problems
@@ -146,7 +146,7 @@ def written(
             write_json(folder / EVALUATION, found.as_dict())
             return EvalSummary(success=found.success.mean, tasks=found.success.n)
 
-        if arm.number and arm != CONTROL:
+        if arm.number:
             explored = TreeSummary(trees=3, cost=Cost(calls=calls, completion_tokens=10 * calls))
             store.stages.run(arm.stage("collect"), TreeSummary, lambda _, explored=explored: explored)
         store.stages.run(arm.stage(EVAL), EvalSummary, evaluated)

@@ -47,7 +47,10 @@ SHARED = (
 )
 
 #: Keys that change nothing before the first round's dataset is built.
-LATER = ("run.name", "run.dir", "run.rounds", "run.control", "method.", "build.", "train", "trainer.", "eval.")
+LATER = (
+    *("run.name", "run.dir", "run.rounds", "run.control", "run.ceiling"),
+    *("method.", "build.", "train", "trainer.", "eval."),
+)
 
 
 @dataclass(frozen=True)

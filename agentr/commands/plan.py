@@ -297,7 +297,7 @@ def pilot(plan: Plan, tasks: int) -> Plan:
     """
     whole = plan.config
     limits = {
-        "run": replace(whole.run, name=f"{whole.run.name}-pilot", dir="", rounds=1, control=False),
+        "run": replace(whole.run, name=f"{whole.run.name}-pilot", dir="", rounds=1, control=False, ceiling=False),
         "collect": replace(whole.collect, tasks=replace(whole.collect.tasks, limit=tasks)),
         "eval": replace(whole.eval, tasks=replace(whole.eval.tasks, limit=tasks)),
     }

@@ -185,7 +185,7 @@ def _configured(place: Place, policy: StoredPolicy, name: str, out: Path, overri
         method.search = found  # type: ignore[attr-defined]
     config = replace(
         own,
-        run=replace(own.run, name=name, dir=str(out), rounds=1, control=False, mirror=""),
+        run=replace(own.run, name=name, dir=str(out), rounds=1, control=False, ceiling=False, mirror=""),
         method=method,
         model=replace(own.model, source=ModelSource.hf, path=str(policy.path)),
         env=replace(own.env, servers=1),

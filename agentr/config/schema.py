@@ -96,6 +96,9 @@ class RunConfig(Section):
     """Rounds of self-training after the warm start; 0 evaluates the warm start only."""
     control: bool = False
     """Also train the warm start on demonstrations alone for as many optimiser steps, and evaluate it."""
+    ceiling: bool = False
+    """Also train the warm start on the expert's episodes of the tasks that were searched, for as many optimiser steps,
+    and evaluate it: what imitation of the expert comes to."""
     keep: str = "all"
     """Rounds that keep their weights once the next one is measured: all, best, or last N.
     The warm start, the best and the last round always do; 'agentr prune' deletes by hand."""
@@ -328,12 +331,10 @@ class Config(Section):
                 f"{self.model.max_model_len}"
             )
             yield Problem("build.max_length", message, "No trajectory can be longer than the context.")
-        if self.run.control and not self.warm_start.enabled:
-            yield Problem(
-                "run.control",
-                "the control trains on demonstrations, and there are none without a warm start",
-                "Set run.control=false.",
-            )
+        for arm in ("control", "ceiling") if not self.warm_start.enabled else ():
+            if getattr(self.run, arm):
+                message = f"the {arm} trains on demonstrations, and nobody demonstrates without a warm start"
+                yield Problem(f"run.{arm}", message, f"Set run.{arm}=false.")
         for name in self.tracking:
             if name not in TRACKERS:
                 near = difflib.get_close_matches(name, TRACKERS, n=1)

@@ -54,7 +54,7 @@ class RunEstimate:
         env_steps: Actions that they carry out.
         episodes: Held-out episodes, over all policies, those of validation included.
         episode_turns: Turns in them.
-        optimiser_steps: Over all trainings, the control's included.
+        optimiser_steps: Over all trainings, the control's and the ceiling's included.
         disk_bytes: Models, resumable checkpoints and trees.
         resources: What the cluster must have, in words.
     """
@@ -107,7 +107,8 @@ def estimate(plan: Plan) -> RunEstimate:
     beside = sorted({stage for round_ in each for stage in round_.beside})
     trees, completions = _sum(round_.trees for round_ in each), _sum(round_.completions for round_ in each)
     tokens = _sum(round_.tokens for round_ in each)
-    policies = 1 + rounds + (1 if config.run.control and rounds else 0)
+    references = len(plan.references)
+    policies = 1 + rounds + references
     held_out = count_tasks(config.env, config.eval.tasks)
     choosing = (
         count_tasks(config.env, replace(config.eval.tasks, split=config.eval.select))
@@ -152,7 +153,7 @@ def estimate(plan: Plan) -> RunEstimate:
         env_steps=completions,
         episodes=episodes,
         episode_turns=turns,
-        optimiser_steps=_optimiser_steps(config.warm_start, config.env, each, config.run.control),
+        optimiser_steps=_optimiser_steps(config.warm_start, config.env, each, references),
         disk_bytes=_disk(config.model, policies, completions, turns),
         resources=_resources(plan.places, each, config.warm_start.enabled),
     )
@@ -248,13 +249,13 @@ def _taught(config: Config) -> Iterator[str]:
         yield f"demonstrations: {_of(episodes)} episodes by {warm.teacher.openai.model}, whose turns are not counted"
 
 
-def _optimiser_steps(warm_start: WarmStartConfig, env: EnvConfig, rounds: Sequence[_Round], control: bool) -> Bound:
+def _optimiser_steps(warm_start: WarmStartConfig, env: EnvConfig, rounds: Sequence[_Round], references: int) -> Bound:
     counts = [count_tasks(env, selection).value for selection in warm_start.tasks]
     demonstrations = None if any(count is None for count in counts) else sum(count or 0 for count in counts)
     warm = [optimiser_steps(warm_start.train, demonstrations)] if warm_start.enabled else []
     each = [round_.optimiser_steps for round_ in rounds]
     total = 0
-    for steps in [*warm, *each, *(each if control else [])]:
+    for steps in [*warm, *each, *(references * each)]:
         if steps is None:
             return Bound(None, "by epochs, and so by the number of rows that the trees give")
         total += steps

@@ -19,7 +19,7 @@ from agentr.methods import methods_of
 from agentr.rounds.method import Method, optimiser_steps
 from agentr.rounds.plan import Plan
 from agentr.store.layout import (
-    CONTROL,
+    CEILING,
     DEMONSTRATIONS,
     EVAL,
     PROBE,
@@ -96,19 +96,24 @@ class StageForecaster:
         warm = arm_of(0)
         if config.warm_start.enabled:
             tasks = sum(_known(count_tasks(config.env, each)) for each in config.warm_start.tasks)
-            servers = SERVERS_START_CALLS * self.device.call
-            turns = 0.5 * tasks * (self.limit or 10) * speed.turn(self.device) + servers
-            yield self._stage(warm.stage(DEMONSTRATIONS), f"{tasks} tasks", turns, 2.0, "a guess")
+            yield self._demonstrated(warm, tasks)
             yield self._training(warm, config.warm_start.train, tasks, Loss.IMITATE, warm=True)
         yield from self._measured(warm)
         steps = 0
         for number in range(1, rounds + 1):
             yield from self._round(number)
             steps += self.methods[number].optimiser_steps(self.plan.train(number), None) or 0
-        if config.run.control and rounds and steps:
+        for arm in self.plan.references if steps else ():
+            if arm == CEILING:
+                yield self._demonstrated(arm, _known(count_tasks(config.env, config.collect.tasks)))
             train = replace(config.warm_start.train, steps=steps)
-            yield self._training(CONTROL, train, 0, Loss.IMITATE, warm=True)
-            yield from self._measured(CONTROL)
+            yield self._training(arm, train, 0, Loss.IMITATE, warm=True)
+            yield from self._measured(arm)
+
+    def _demonstrated(self, arm: Arm, tasks: int) -> StageForecast:
+        servers = SERVERS_START_CALLS * self.device.call
+        seconds = 0.5 * tasks * (self.limit or 10) * speed.turn(self.device) + servers
+        return self._stage(arm.stage(DEMONSTRATIONS), f"{tasks} tasks", seconds, 2.0, "a guess")
 
     def _round(self, number: int) -> Iterator[StageForecast]:
         here, method = self.plan.at(number), self.methods[number]
@@ -139,7 +144,7 @@ class StageForecaster:
         config = self.config.eval
         turns = config.max_steps or self.limit or 30
         for name, selection in ((EVAL, config.tasks), (SELECTION, replace(config.tasks, split=config.select))):
-            if name == SELECTION and (not config.select or arm == CONTROL):
+            if name == SELECTION and (not config.select or arm.reference):
                 continue
             tasks = _known(count_tasks(self.config.env, selection)) * config.episodes
             amounts, factor, source = self.counts.amounts(EVAL, self.config.eval.sampling, turns, turns)

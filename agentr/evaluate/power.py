@@ -2,8 +2,8 @@
 
 A difference of two methods under one seed and on one problem is taken for a mean, a part of the seed, a part of the
 problem and a rest, independent of each other (two-way random effects without repetition; their variances by the
-analysis of variance, Searle, Casella and McCulloch 1992, section 4.5). The mean over S seeds and P problems then has the
-variance seeds / S + problems / P + rest / (S P).
+analysis of variance, Searle, Casella and McCulloch 1992, section 4.5). The mean over S seeds and P problems then has
+the variance seeds / S + problems / P + rest / (S P).
 """
 
 import math

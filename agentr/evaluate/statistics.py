@@ -5,7 +5,7 @@ problems, with all their tasks, and, where there are several, training runs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -99,36 +99,39 @@ def share_interval(
         problems: Which problem each task poses; without it each task is its own.
         runs: Of which training run each value is; without it all are of one.
     """
-    return _resampled(sums, counts, resamples, seed, problems, runs)[0]
+    kept = [place for place, count in enumerate(counts) if count > 0]
+    data, weights, named, ran = (
+        None if values is None else [values[place] for place in kept] for values in (sums, counts, problems, runs)
+    )
+    return _resampled(data or [], weights or [], named, ran, resamples, seed)[0]
 
 
 def _resampled(
     sums: Sequence[float],
-    counts: Sequence[int],
-    resamples: int,
-    seed: int,
+    weights: Sequence[float],
     problems: Sequence[str] | None,
     runs: Sequence[object] | None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> tuple[Estimate, np.ndarray]:
-    """Returns `share_interval`, and the resampled means that it is made of, shape [up to ``resamples``]."""
-    weights = np.asarray(counts, dtype=int)
-    there = weights > 0
-    if not there.any():
+    """Returns the ratio of two sums with its interval, and the resampled ratios that this is of, shape [resamples] at
+    most."""
+    if not len(sums):
         return Estimate(0.0, 0.0, 0.0, 0), np.empty(0)
-    data, weights = np.asarray(sums, dtype=float)[there], weights[there]
     group, run = (
-        np.unique(np.asarray(names)[there], return_inverse=True)[1]
+        np.unique(np.asarray(names), return_inverse=True)[1]
         for names in (
-            range(there.size) if problems is None else list(problems),
-            [str(each) for each in runs or [0] * there.size],
+            range(len(sums)) if problems is None else problems,
+            [str(each) for each in runs or [0] * len(sums)],
         )
     )
     shape = int(run.max()) + 1, int(group.max()) + 1
     cells, size = run * shape[1] + group, shape[0] * shape[1]
-    table = np.stack([np.bincount(cells, each, size).reshape(shape) for each in (data, weights)])
-    means = _resampled_means(table, resamples, seed)
-    low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
-    return Estimate(float(data.sum() / weights.sum()), float(low), float(high), int(weights.sum())), means
+    table = np.stack([np.bincount(cells, each, size).reshape(shape) for each in (sums, weights)])
+    ratios = _resampled_ratios(table, resamples, seed)
+    low, high = np.quantile(ratios, [LEVEL / 2, 1 - LEVEL / 2])
+    whole, part = sum(weights), sum(sums)
+    return Estimate(float(part / whole), float(low), float(high), round(whole)), ratios
 
 
 def paired_difference(
@@ -146,23 +149,44 @@ def paired_difference(
     """
     common = sorted(after.keys() & before.keys())
     differences = [after[key] - before[key] for key in common]
-    return Contrast.of(
-        *_resampled(
-            differences,
-            [1] * len(common),
-            RESAMPLES,
-            0,
-            [problems.get(key, key) for key in common] if problems else None,
-            [runs[key] for key in common] if runs else None,
-        )
-    )
+    return Contrast.of(*_resampled(differences, [1] * len(common), *_named(common, problems, runs)))
 
 
-def _resampled_means(table: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """Means over runs and groups drawn with replacement.
+def share_of_way(
+    after: Mapping[str, float],
+    start: Mapping[str, float],
+    end: Mapping[str, float],
+    problems: Mapping[str, str] | None = None,
+    runs: Mapping[str, object] | None = None,
+) -> Estimate | None:
+    """How much of the way from ``start`` to ``end`` has been gone: the mean of ``after - start`` over that of
+    ``end - start``, over the tasks that all three have; above 1 beyond the end. None where the end is not better than
+    the start, by the interval of their difference.
+
+    Both means are drawn together, for the same tasks and runs are in both.
 
     Args:
-        table: Sums and counts of each group in each run, shape [2, runs, G].
+        problems: Which problem a task poses, by task.
+        runs: Of which training run it is, by task.
+    """
+    common = sorted(after.keys() & start.keys() & end.keys())
+    if paired_difference({key: end[key] for key in common}, start, problems, runs).low <= 0:
+        return None
+    gone, whole = ([to[key] - start[key] for key in common] for to in (after, end))
+    return replace(_resampled(gone, whole, *_named(common, problems, runs))[0], n=len(common))
+
+
+def _named(
+    keys: Sequence[str], problems: Mapping[str, str] | None, runs: Mapping[str, object] | None
+) -> tuple[list[str] | None, list[object] | None]:
+    return [problems.get(key, key) for key in keys] if problems else None, [runs[key] for key in keys] if runs else None
+
+
+def _resampled_ratios(table: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """Ratios of sums over runs and groups drawn with replacement.
+
+    Args:
+        table: Sums and weights of each group in each run, shape [2, runs, G].
     """
     rng, (_, runs, size) = np.random.default_rng(seed), table.shape
     chunks = []
@@ -171,7 +195,7 @@ def _resampled_means(table: np.ndarray, resamples: int, seed: int) -> np.ndarray
         many = min(1000, resamples - start)
         picks = rng.integers(0, size, (many, size))
         times = rng.multinomial(runs, np.full(runs, 1 / runs), many)  # how often each run is drawn
-        sums, counts = (np.einsum("rs,srg->r", times, each[:, picks]) for each in table)
-        there = counts > 0  # a drawn run that was not finished may have none of the drawn problems
-        chunks.append(sums[there] / counts[there])
+        sums, weights = (np.einsum("rs,srg->r", times, each[:, picks]) for each in table)
+        there = weights > 0  # a drawn run that was not finished may have none of the drawn problems
+        chunks.append(sums[there] / weights[there])
     return np.concatenate(chunks)

@@ -197,9 +197,11 @@ def _sources(run: Run, stage: str) -> tuple[list[Source], str]:
 
 
 def _differences(summary: RunSummary, arm: ArmSummary) -> list[str]:
-    """How a policy does against the warm start and against the control, in words."""
+    """How a policy does against the warm start, the control and the ceiling, in words."""
     others = [one for one in summary.arms if one.evaluation and one is not arm and one.arm.kind is not ArmKind.ROUND]
-    return [difference(arm, one).words for one in others] if arm.evaluation and arm.arm.kind is ArmKind.ROUND else []
+    control = next((one for one in others if one.arm == CONTROL), None)
+    of_round = arm.evaluation and arm.arm.kind is ArmKind.ROUND
+    return [difference(arm, one, control).words for one in others] if of_round else []
 
 
 def _origin(run: Run) -> tuple[str, str]:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from agentr.errors import DataError
 from agentr.evaluate.power import Spread
-from agentr.evaluate.statistics import Contrast, Estimate, holm, mean_interval, paired_difference
+from agentr.evaluate.statistics import Contrast, Estimate, holm, mean_interval, paired_difference, share_of_way
 from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.summary import ArmSummary, RunSummary, summarise
 from agentr.outside import typed
 from agentr.read.run import Run
 from agentr.store.files import read_json, write_json
 from agentr.store.inside import check_names
-from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, Layout, title_of
+from agentr.store.layout import CEILING, CONTROL, EVAL, Arm, ArmKind, Layout, title_of
 from agentr.words import counted
 
 #: File in which a comparison notes its runs, and the one with what it came to.
@@ -57,6 +57,8 @@ class ComparedPoint:
         tokens: Tokens generated in those calls.
         seconds: Seconds of work up to this policy.
         gain: Success less that of the same seed's warm start, paired by task and seed; None at the warm start.
+        way: Of a round, how much of the way from control to ceiling has been gone, over the seeds that have both; None
+            where there is no such seed, or the ceiling is not above the control.
     """
 
     arm: Arm
@@ -67,6 +69,7 @@ class ComparedPoint:
     tokens: float
     seconds: float
     gain: Estimate | None
+    way: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -248,25 +251,26 @@ def _points(by_seed: dict[int, RunSummary]) -> list[ComparedPoint]:
                 tokens=fmean(sum(a.cost.completion_tokens for a in before) for before in until),
                 seconds=fmean(sum(sum(a.seconds.values()) for a in before) for before in until),
                 gain=None if arm.arm.kind is ArmKind.WARM_START else _difference(arms, starts),
+                way=_way(arms, by_seed) if arm.arm.kind is ArmKind.ROUND else None,
             )
         )
     return found
 
 
 def _until(summary: RunSummary, arm: Arm) -> list[ArmSummary]:
-    """Returns the arms whose work a policy needs: the warm start and the rounds up to it; for a control, the warm start
-    and itself."""
-    if arm == CONTROL:
+    """Returns the arms whose work a policy needs: the warm start and the rounds up to it; for a control or a ceiling,
+    the warm start and itself."""
+    if arm.reference:
         return [a for a in summary.arms if a.arm == arm or a.arm.kind is ArmKind.WARM_START]
-    return [a for a in summary.arms if a.arm.kind is not ArmKind.CONTROL and a.arm.number <= arm.number]
+    return [a for a in summary.arms if not a.arm.reference and a.arm.number <= arm.number]
 
 
 def _last(by_seed: dict[int, RunSummary]) -> dict[int, ArmSummary]:
-    """Returns the last policy, the control aside, that all finished runs of a method have, or all that have begun if
-    none is finished."""
+    """Returns the last policy, control and ceiling aside, that all finished runs of a method have, or all that have
+    begun if none is finished."""
     runs = {seed: summary for seed, summary in by_seed.items() if summary.complete} or by_seed
     measured = {
-        seed: {a.arm: a for a in s.arms if a.arm != CONTROL and a.evaluation is not None} for seed, s in runs.items()
+        seed: {a.arm: a for a in s.arms if not a.arm.reference and a.evaluation is not None} for seed, s in runs.items()
     }
     shared = set.intersection(*map(set, measured.values()))
     return {seed: arms[max(shared, key=lambda arm: arm.number)] for seed, arms in measured.items()} if shared else {}
@@ -295,6 +299,19 @@ def _pooled(arms: dict[int, ArmSummary]) -> _Pooled:
 def _difference(after: dict[int, ArmSummary], before: dict[int, ArmSummary]) -> Contrast:
     scores, problems, seeds = _pooled(after)
     return paired_difference(scores, _pooled(before)[0], problems=problems, runs=seeds)
+
+
+def _way(arms: dict[int, ArmSummary], by_seed: dict[int, RunSummary]) -> Estimate | None:
+    ends = {
+        seed: tuple(one for one in by_seed[seed].arms if one.arm.reference and one.evaluation is not None)
+        for seed in arms
+    }
+    start, end = (
+        _pooled({seed: one for seed, found in ends.items() for one in found if one.arm == wanted})
+        for wanted in (CONTROL, CEILING)
+    )
+    after = _pooled(arms)
+    return share_of_way(after.scores, start.scores, end.scores, after.problems, after.seeds)
 
 
 def _differences(last: dict[str, dict[int, ArmSummary]]) -> dict[str, dict[str, Contrast]]:

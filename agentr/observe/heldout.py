@@ -11,7 +11,7 @@ from agentr.read.run import Run
 from agentr.read.stage import Episodes
 from agentr.rows.targets import said_twice
 from agentr.search.tree import Node, Tree
-from agentr.store.layout import CONTROL
+from agentr.store.layout import CEILING, CONTROL
 from agentr.types import Outcome
 
 #: Most episodes of a policy that are read for patterns, examples of a pattern, and openings that are shown.
@@ -26,9 +26,9 @@ def evaluated(run: Run) -> list[tuple[str, Episodes]]:
 
 
 def first_and_last(run: Run) -> list[tuple[str, Episodes]]:
-    """Returns the evaluations of the first and of the last policy, the control aside: of a run that measured one
-    policy, that alone."""
-    found = [policy for policy in evaluated(run) if policy[0] != CONTROL.title]
+    """Returns the evaluations of the first and of the last policy, control and ceiling aside: of a run that measured
+    one policy, that alone."""
+    found = [policy for policy in evaluated(run) if policy[0] not in (CONTROL.title, CEILING.title)]
     return [found[0], found[-1]] if len(found) > 1 else found
 
 

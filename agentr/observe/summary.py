@@ -7,10 +7,11 @@ from typing import Any
 
 from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
-from agentr.evaluate.statistics import Contrast, Estimate, paired_difference
+from agentr.evaluate.statistics import Contrast, Estimate, paired_difference, share_of_way
 from agentr.read.run import Run, RunRound
 from agentr.read.stage import Episodes, Measured, Rollouts, Training, paid_once, summary_of
 from agentr.store.layout import (
+    CEILING,
     CONTROL,
     DATASET,
     JUDGED,
@@ -19,7 +20,6 @@ from agentr.store.layout import (
     ROLLOUTS,
     SHORTENED,
     TRAIN,
-    WARM_START,
     Arm,
     ArmKind,
 )
@@ -53,7 +53,7 @@ class Sharing:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmSummary:
-    """One policy of the run: the warm start, a round, or the control.
+    """One policy of the run: the warm start, a round, the control, or the ceiling.
 
     Attributes:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
@@ -112,12 +112,18 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class Difference:
-    """A paired difference of held-out success between two arms, and its meaning in words."""
+    """A paired difference of held-out success between two arms, and its meaning in words.
+
+    Attributes:
+        way: Of the difference to the ceiling, how much of the way there from the control has been gone, where both were
+            measured and the ceiling is above the control.
+    """
 
     after: str
     before: str
     difference: Contrast
     words: str
+    way: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -208,7 +214,7 @@ def _later_methods(config: dict[str, Any]) -> list[str]:
 
 def _arm(round_: RunRound) -> ArmSummary:
     stages = round_.stages()
-    explored = {} if round_.arm == WARM_START else round_.exploration()
+    explored = round_.exploration() if round_.arm.kind is ArmKind.ROUND else {}
     first = next((stage.summary for stage in explored.values()), TreeSummary())
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
     rollouts, evaluated, recovered, trained = (
@@ -265,23 +271,46 @@ def _differences(arms: list[ArmSummary]) -> list[Difference]:
     rounds = [a for a in evaluated if a.arm.kind is ArmKind.ROUND]
     if not rounds:
         return []
-    return [difference(rounds[-1], other) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
+    control = next((arm for arm in evaluated if arm.arm == CONTROL), None)
+    return [difference(rounds[-1], other, control) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
 
 
-def difference(after: ArmSummary, before: ArmSummary) -> Difference:
-    """Returns the paired difference of two policies that were measured, and what it means."""
+def difference(after: ArmSummary, before: ArmSummary, control: ArmSummary | None = None) -> Difference:
+    """Returns the paired difference of two policies that were measured, and what it means.
+
+    Args:
+        control: The control, if it was measured.
+    """
     assert after.evaluation is not None and before.evaluation is not None
     scores = after.evaluation.per_task, before.evaluation.per_task
     found = paired_difference(*scores, problems=after.evaluation.problems)
     interval = f"95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f}, n = {found.n}"
     points = f"{100 * found.mean:+.1f} points ({interval})"
-    control = before.arm == CONTROL
+    better, worse = _MEANING[before.arm.kind]
     if found.low > 0:
-        explained = "more than the same number of optimiser steps on the demonstrations alone explains"
-        meaning = explained if control else "a real gain on held-out tasks"
-        words = f"{after.title} is better than {before.title} by {points}: {meaning}."
+        words = f"{after.title} is better than {before.title} by {points}: {better}."
     elif found.high < 0:
-        words = f"{after.title} is worse than {before.title} by {points}: self-training did harm here."
+        words = f"{after.title} is worse than {before.title} by {points}: {worse}."
     else:
         words = f"{after.title} against {before.title}: {points}. The interval holds 0: no evidence of a difference."
-    return Difference(after.title, before.title, found, words)
+    way = None
+    if before.arm == CEILING and control is not None and control.evaluation is not None:
+        start, end = control.evaluation.per_task, before.evaluation.per_task
+        way = share_of_way(after.evaluation.per_task, start, end, after.evaluation.problems)
+        gone = "no way to go, as far as can be told" if way is None else f"{way.as_percent()} % are gone"
+        words += f" Of the way from control to ceiling: {gone}."
+    return Difference(after.title, before.title, found, words, way)
+
+
+#: What it means that a round is better, and that it is worse, than a policy of this kind.
+_MEANING = {
+    ArmKind.WARM_START: ("a real gain on held-out tasks", "self-training did harm here"),
+    ArmKind.CONTROL: (
+        "more than the same number of optimiser steps on the demonstrations alone explains",
+        "self-training did harm here",
+    ),
+    ArmKind.CEILING: (
+        "more than imitating the expert on the searched tasks comes to",
+        "the expert's episodes of the searched tasks teach more in as many steps",
+    ),
+}

@@ -16,6 +16,7 @@ from agentr.read.stage import Dataset, Episodes, Measured, Rollouts, Stage, Trai
 from agentr.store.files import read_json, read_lines
 from agentr.store.inside import check_folder
 from agentr.store.layout import (
+    CEILING,
     CONTROL,
     DATASET,
     EVAL,
@@ -27,7 +28,6 @@ from agentr.store.layout import (
     SHORTENED,
     TRAIN,
     Arm,
-    ArmKind,
     Layout,
     arm_of,
     arms_in,
@@ -103,7 +103,7 @@ class StoredPolicy:
 
     @property
     def arm(self) -> str:
-        """What commands call it: ``rounds/02``, ``control``, or ``base``."""
+        """What commands call it: ``rounds/02``, ``control``, ``ceiling``, or ``base``."""
         return BASE if self.name == MODEL else self.name.removesuffix(f"/{TRAIN}")
 
     @property
@@ -114,7 +114,7 @@ class StoredPolicy:
 
 
 class RunRound:
-    """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``,
+    """A round (0 is the warm start), the control or the ceiling: ``round.dataset``, ``round.train``, ``round.eval``,
     ``round.recovery``, ``round.shortened``, ``round.judged``, and the method's stages of trees by their names, such as
     ``round.collect``."""
 
@@ -312,13 +312,13 @@ class Run:
 
     @property
     def arms(self) -> list[RunRound]:
-        """The warm start, the rounds and the control, as far as they were begun."""
+        """The warm start, the rounds, the control and the ceiling, as far as they were begun."""
         return [RunRound(self, arm) for arm in arms_in(self.records())]
 
     @property
     def rounds(self) -> Sequence[RunRound]:
         """The rounds by their numbers: ``rounds[0]`` is the warm start."""
-        last = max((arm.number for arm in arms_in(self.records()) if arm.kind is not ArmKind.CONTROL), default=-1)
+        last = max((arm.number for arm in arms_in(self.records()) if not arm.reference), default=-1)
         return _Rounds(self, [RunRound(self, arm_of(number)) for number in range(last + 1)])
 
     @property
@@ -342,10 +342,9 @@ class Run:
         if self.search or self.imported:
             sealed = [record.sealed for record in self.records().values()]
             return len(sealed) > 1 and all(sealed)
-        rounds = self.config["run"]["rounds"]
-        return len([arm for arm in self.arms if arm.measured is not None]) >= rounds + 1 + bool(
-            self.config["run"]["control"] and rounds
-        )
+        run = self.config["run"]
+        references = run["control"] + run.get("ceiling", False) if run["rounds"] else 0
+        return len([arm for arm in self.arms if arm.measured is not None]) >= run["rounds"] + 1 + references
 
     def round_with(self, holds: Callable[[RunRound], bool]) -> RunRound:
         """Returns the best round of which this holds, or the last one before the run has chosen its best.
@@ -365,6 +364,11 @@ class Run:
     def control(self) -> RunRound:
         """The control arm."""
         return RunRound(self, CONTROL)
+
+    @property
+    def ceiling(self) -> RunRound:
+        """The arm that imitates the expert on the tasks that were searched."""
+        return RunRound(self, CEILING)
 
     def policies(self, *, base: bool = False) -> list[StoredPolicy]:
         """Returns the policies that were trained, in order, with their held-out success.

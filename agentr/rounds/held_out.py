@@ -18,7 +18,6 @@ from agentr.search import Sample
 from agentr.store.files import read_json, write_json
 from agentr.store.forest import Forest
 from agentr.store.layout import (
-    CONTROL,
     EVAL,
     EVALUATION,
     JUDGED,
@@ -36,7 +35,7 @@ from agentr.types import Task
 def evaluations(config: EvalConfig, arm: Arm) -> list[str]:
     """Returns the names of an arm's stages of evaluation, in the order in which `HeldOut.measure` makes them."""
     asked = {
-        SELECTION: bool(config.select) and arm != CONTROL,
+        SELECTION: bool(config.select) and not arm.reference,
         RECOVERY: config.recovery,
         SHORTENED: config.conciseness,
         JUDGED: config.judge.who is not Who.nobody,

@@ -1,10 +1,11 @@
-"""The loop of self-training, the same for every method: warm start, then round after round; a control arm; the best
-checkpoint."""
+"""The loop of self-training, the same for every method: warm start, then round after round; the arms that they are
+compared with; the best checkpoint."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from agentr.config.schema import EvalConfig
 from agentr.config.training import ContinueFrom, TrainConfig
 from agentr.errors import ConfigError, RunError
 from agentr.observe.card import write_card
@@ -14,10 +15,10 @@ from agentr.rounds.held_out import HeldOut, evaluations
 from agentr.rounds.method import Method
 from agentr.rounds.prune import delete, prunable
 from agentr.rounds.round import Round
-from agentr.rounds.warm_start import warm_start
+from agentr.rounds.warm_start import demonstration_dataset, warm_start
 from agentr.store.files import write_json, write_link
 from agentr.store.layout import (
-    CONTROL,
+    CEILING,
     DATASET,
     DEMONSTRATIONS,
     EVAL,
@@ -25,6 +26,7 @@ from agentr.store.layout import (
     SELECTION,
     TRAIN,
     WARM_START,
+    Arm,
     Checkpoint,
     arm_of,
 )
@@ -36,7 +38,7 @@ from agentr.types import Loss
 
 def run_rounds(experiment: Experiment, methods: Sequence[Method], only: Collection[str] = ()) -> None:
     """Runs an experiment: for each round explore, build, train, evaluate.
-    Ends with the control arm and the best checkpoint.
+    Ends with the control, the ceiling and the best checkpoint.
 
     Args:
         methods: Of each round, from the warm start's, 0, on.
@@ -60,6 +62,12 @@ def run_rounds(experiment: Experiment, methods: Sequence[Method], only: Collecti
                 raise RunError(f"{missing} needs {stopped.stage}, which is not there yet", hint=hint) from None
 
 
+def _made(arm: Arm, eval_: EvalConfig) -> list[str]:
+    """Returns the stages of an arm that the rounds are compared with."""
+    trained = (DEMONSTRATIONS, DATASET, TRAIN) if arm == CEILING else (TRAIN,)
+    return [*map(arm.stage, trained), *evaluations(eval_, arm)]
+
+
 def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
     """Returns the names of the stages that ``run_rounds`` seals, in this order."""
     config = experiment.plan.config
@@ -71,9 +79,7 @@ def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
     ]
     for arm in map(arm_of, range(1, run.rounds + 1)):
         stages += [*map(arm.stage, methods[arm.number].stages(arm.number)), *evaluations(eval_, arm)]
-    if run.control and run.rounds:
-        stages += [CONTROL.stage(TRAIN), *evaluations(eval_, CONTROL)]
-    return stages
+    return stages + [stage for arm in experiment.plan.references for stage in _made(arm, eval_)]
 
 
 def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
@@ -96,22 +102,24 @@ def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
             experiment.store, [entry for entry in prunable(Run(experiment.root), run.keep) if entry.what == "weights"]
         )
 
-    if run.control and run.rounds:
-        run_control(experiment, methods, first, demonstrations)
+    for arm in experiment.plan.references:
+        if any(map(experiment.store.stages.wants, _made(arm, experiment.plan.config.eval))):
+            assert demonstrations is not None, "refused by the configuration"
+            dataset = demonstration_dataset(experiment, arm) if arm == CEILING else demonstrations
+            imitate(experiment, methods, arm, first, dataset)
     promote(experiment)
 
 
-def run_control(
-    experiment: Experiment, methods: Sequence[Method], warm_start: Checkpoint, demonstrations: Path | None
+def imitate(
+    experiment: Experiment, methods: Sequence[Method], arm: Arm, warm_start: Checkpoint, demonstrations: Path
 ) -> None:
-    """Trains the warm start on the demonstrations alone, for as many steps and with the same schedules as the rounds,
-    and evaluates it.
+    """Trains the warm start on demonstrations alone, for as many steps and with the same schedules as the rounds, and
+    evaluates it: on its own again, or on the expert's of the tasks that were searched.
 
-    Without such a control, more training looks like self-training.
+    Without such a control, more training looks like self-training. The ceiling is what a policy that explores would
+    come to if it found what the expert knows.
     """
-    if demonstrations is None:
-        raise RunError("run.control needs a warm start: there are no demonstrations", hint="Set run.control=false.")
-    config, name = experiment.plan.config, CONTROL.stage(TRAIN)
+    config, name = experiment.plan.config, arm.stage(TRAIN)
     previous = config.trainer.continue_from is ContinueFrom.previous
 
     def work(folder: Path) -> TrainSummary:
@@ -120,23 +128,22 @@ def run_control(
         jobs: list[TrainJob] = []
         for number in range(1, config.run.rounds + 1):
             done = experiment.store.record(arm_of(number).stage(TRAIN))
-            assert done is not None, "the control comes after the rounds"
+            assert done is not None, "it comes after the rounds"
             start = Checkpoint(name, jobs[-1].model) if jobs and previous else warm_start
-            train = replace(_control_config(experiment, methods[number], number), steps=done.read(TrainSummary).steps)
-            jobs.append(
-                experiment.train_job(f"control-{number:02d}", demonstrations, start, folder / f"{number:02d}", train)
-            )
+            train = replace(_imitation(experiment, methods[number], number), steps=done.read(TrainSummary).steps)
+            job = f"{arm.folder}-{number:02d}"
+            jobs.append(experiment.train_job(job, demonstrations, start, folder / f"{number:02d}", train))
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
 
     trained = experiment.store.stages.run(
         name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed}
     )
-    HeldOut(experiment, CONTROL, experiment.checkpoint(name, trained)).measure()
+    HeldOut(experiment, arm, experiment.checkpoint(name, trained)).measure()
 
 
-def _control_config(experiment: Experiment, method: Method, round_: int) -> TrainConfig:
-    """How the control trains in place of a round: like the round if that imitates, too; else like the warm start."""
+def _imitation(experiment: Experiment, method: Method, round_: int) -> TrainConfig:
+    """How demonstrations train in place of a round: like the round if that imitates, too; else like the warm start."""
     return experiment.plan.train(round_) if method.loss is Loss.IMITATE else experiment.plan.config.warm_start.train
 
 

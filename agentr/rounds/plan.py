@@ -6,6 +6,7 @@ from agentr.cluster.places import Places
 from agentr.config.identity import Identity
 from agentr.config.schema import Config
 from agentr.config.training import TrainConfig
+from agentr.store.layout import CEILING, CONTROL, Arm
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ class Plan:
     rounds: tuple[Config, ...]
     places: Places
     identity: Identity
+
+    @property
+    def references(self) -> list[Arm]:
+        """The arms that the rounds are compared with, in the order in which they are trained."""
+        run = self.config.run
+        return [arm for arm, wanted in ((CONTROL, run.control), (CEILING, run.ceiling)) if wanted and run.rounds]
 
     def at(self, round_: int) -> Config:
         """Returns what holds in a round."""

@@ -95,6 +95,15 @@ class _Parts:
         return found[0] if found and found[0]["key"] == key else None
 
 
+#: The columns of a summary that say which task a tree is of.
+TASK_COLUMNS = ["env", "task", "split", "labels"]
+
+
+def tasks_in(table: pa.Table) -> list[Task]:
+    """Returns the tasks of a summary's rows, by `TASK_COLUMNS`."""
+    return [Task(row["env"], row["task"], row["split"], json.loads(row["labels"])) for row in table.to_pylist()]
+
+
 class Forest:
     """The trees of one stage.
 
@@ -184,8 +193,7 @@ class Forest:
 
     def tasks(self) -> list[Task]:
         """Returns the tasks of the trees, in the order of their keys."""
-        rows = self.summary(["env", "task", "split", "labels"]).to_pylist()
-        return [Task(row["env"], row["task"], row["split"], json.loads(row["labels"])) for row in rows]
+        return tasks_in(self.summary(TASK_COLUMNS))
 
     def __iter__(self) -> Iterator[Tree]:
         """Yields the trees in the order of their keys; only a few are in memory at a time.

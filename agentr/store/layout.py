@@ -7,6 +7,7 @@ rounds/01/{probe,rollouts,train,eval} a round of online training; its steps are 
 first where
                                                 tasks are chosen by what the policy makes of them
 control/{train,eval}                            the control arm
+ceiling/{demonstrations,dataset,train,eval}     the arm that imitates the expert on the tasks that were searched
 
 After ``eval`` come ``recovery``, ``shortened`` and ``judged``, where they are measured.
 """
@@ -45,6 +46,7 @@ class ArmKind(StrEnum):
     WARM_START = "warm start"
     ROUND = "round"
     CONTROL = "control"
+    CEILING = "ceiling"
 
 
 @dataclass(frozen=True, order=True)
@@ -52,7 +54,7 @@ class Arm:
     """A policy of a run with its stages.
 
     Attributes:
-        number: Of the round; 0 for the warm start, and for the control the last round's successor in order.
+        number: Of the round; 0 for all others.
     """
 
     kind: ArmKind
@@ -61,7 +63,12 @@ class Arm:
     @property
     def folder(self) -> str:
         """Its folder below the run directory, which is also the beginning of its stages' names."""
-        return "control" if self.kind is ArmKind.CONTROL else f"rounds/{self.number:02d}"
+        return self.kind.value if self.reference else f"rounds/{self.number:02d}"
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is no step of the loop, and what the rounds are compared with: the control or the ceiling."""
+        return self.kind in (ArmKind.CONTROL, ArmKind.CEILING)
 
     @property
     def title(self) -> str:
@@ -74,7 +81,7 @@ class Arm:
 
 
 WARM_START = Arm(ArmKind.WARM_START)
-CONTROL = Arm(ArmKind.CONTROL)
+CONTROL, CEILING = Arm(ArmKind.CONTROL), Arm(ArmKind.CEILING)
 
 
 def arm_of(round_: int) -> Arm:
@@ -84,10 +91,11 @@ def arm_of(round_: int) -> Arm:
 
 def stage_of(name: str) -> tuple[Arm, str] | None:
     """Returns the arm of a stage and the stage's name in it, or None for stages of no arm (the model)."""
-    found = re.fullmatch(r"(?:rounds/(\d{1,4})|(control))/(\w+)", name)  # of a round there are all before it, too
+    # of a round there are all before it, too
+    found = re.fullmatch(r"(?:rounds/(\d{1,4})|(control|ceiling))/(\w+)", name)
     if found is None:
         return None
-    return (CONTROL if found[2] else arm_of(int(found[1]))), found[3]
+    return (Arm(ArmKind(found[2])) if found[2] else arm_of(int(found[1]))), found[3]
 
 
 def title_of(name: str) -> str:
@@ -106,19 +114,20 @@ def title_of(name: str) -> str:
 
 
 #: What a person calls an arm, and a stage of it.
-_CALLED = re.compile(r"(?:(warm[ _]start)|(control)|(?:rounds?[ /]?)?(\d+))(?:\s*[:/]\s*(\w+))?/?")
+_CALLED = re.compile(r"(?:(warm[ _]start)|(control|ceiling)|(?:rounds?[ /]?)?(\d+))(?:\s*[:/]\s*(\w+))?/?")
 
 
 def place_of(text: str) -> tuple[Arm, str] | None:
     """Returns the arm that a person names, and the stage of it (empty if none is named); None if the text names no arm.
 
     All spellings do: ``2``, ``round 2``, ``round2``, ``rounds/02``, ``rounds/02/train``, ``round 2: train``,
-    ``warm start``, ``control``.
+    ``warm start``, ``control``, ``ceiling``.
     """
     found = _CALLED.fullmatch(text.strip())
     if found is None:
         return None
-    return (WARM_START if found[1] else CONTROL if found[2] else arm_of(int(found[3]))), found[4] or ""
+    arm = WARM_START if found[1] else Arm(ArmKind(found[2])) if found[2] else arm_of(int(found[3]))
+    return arm, found[4] or ""
 
 
 def name_of(text: str) -> str:
@@ -132,7 +141,7 @@ def round_number(text: str) -> int | None:
     """Returns the number of a round that a person names in any spelling, by itself or by a stage of it; None if it is
     none."""
     place = place_of(text)
-    return place[0].number if place and place[0] != CONTROL else None
+    return place[0].number if place and not place[0].reference else None
 
 
 def step_of(name: str) -> tuple[str, int] | None:
@@ -144,16 +153,17 @@ def step_of(name: str) -> tuple[str, int] | None:
 
 def stages_on_disk(root: Path) -> list[str]:
     """Returns the names of the folders in a run directory that may be stages, in order."""
-    places = [root / MODEL, *root.glob("rounds/*/*"), *root.glob("control/*"), *root.glob("imported/*")]
+    above = (CONTROL.folder, CEILING.folder, "imported")
+    places = [root / MODEL, *root.glob("rounds/*/*"), *(path for name in above for path in root.glob(f"{name}/*"))]
     return sorted(
         path.relative_to(root).as_posix() for path in places if path.is_dir() and not path.name.startswith(".")
     )
 
 
 def arms_in(stages: Iterable[str]) -> list[Arm]:
-    """Returns the arms that these stages belong to: rounds in order, then the control."""
+    """Returns the arms that these stages belong to: rounds in order, then the control, then the ceiling."""
     found = {place[0] for name in stages if (place := stage_of(name)) is not None}
-    return sorted(found, key=lambda arm: (arm.kind is ArmKind.CONTROL, arm.number))
+    return sorted(found, key=lambda arm: (list(ArmKind).index(arm.kind) if arm.reference else 0, arm.number))
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from typing import Any
 
 from agentr.read.stage import numbers_in
 from agentr.store.files import append_bytes, make_folder, read_lines
-from agentr.store.layout import CONTROL, ROLLOUTS, STEPS, TRAIN, WARM_START, ArmKind, Layout, arms_in, stage_of
+from agentr.store.layout import CEILING, CONTROL, ROLLOUTS, STEPS, TRAIN, WARM_START, Layout, arms_in, stage_of
 from agentr.store.records import read_records
 from agentr.store.seal import StageRecord
 from agentr.store.working import working
 
-#: Where curves of a control begin: it is trained from the warm start on, as the rounds are.
-_BEGINS = {f"{TRAIN}/control": WARM_START.stage(TRAIN)}
+#: Where curves of a control or a ceiling begin: they are trained from the warm start on, as the rounds are.
+_BEGINS = {f"{TRAIN}/{arm.folder}": WARM_START.stage(TRAIN) for arm in (CONTROL, CEILING)}
 #: Of a line of a curve: what is no measurement.
 _NO_NUMBERS = ("step", "steps")
 
@@ -154,9 +154,9 @@ class Points:
         return Point(len(self.all) + 1, round(time.time(), 3), axis, step, named, source, making, line)
 
     def _round(self, stage: str) -> int:
-        """The round of a stage; of the control the last one, with which it is compared."""
+        """The round of a stage; of what is compared with the last one, that."""
         found = stage_of(stage)
-        if found is not None and found[0] == CONTROL:
+        if found is not None and found[0].reference:
             return max((arm.number for arm in arms_in(self._records)), default=0)
         return found[0].number if found is not None else 0
 
@@ -170,7 +170,7 @@ def _place(name: str) -> tuple[str, str] | None:
     """The stage within its arm, and the arm's name: the warm start and the rounds are one, ``main``."""
     found = stage_of(name)
     if found is not None:
-        return found[1], "control" if found[0].kind is ArmKind.CONTROL else "main"
+        return found[1], found[0].folder if found[0].reference else "main"
     arm, _, stage = name.partition("/")
     return (stage, arm) if stage else None
 

@@ -22,7 +22,6 @@ from agentr.read.run import Run
 from agentr.read.stage import Dataset, Episodes, Rollouts, Trees
 from agentr.secrets import redact
 from agentr.store.files import write_bytes, write_json
-from agentr.store.layout import CONTROL
 from agentr.ui.show import RUN, HeldTree, address, left_out, page, size_of
 from agentr.ui.views.compare import compare, failed_in
 from agentr.ui.views.forest import forest
@@ -234,6 +233,7 @@ def rewrite_comparison(folder: Path) -> Comparison:
 def comparison_table(comparison: Comparison) -> Table:
     """Returns a table with a line for each policy of each method."""
     seeds = comparison.about["seeds"]
+    ways = any(point.way for points in comparison.points.values() for point in points)
     shown = Table(
         title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}",
         caption=f"* stands among {counted(comparison.comparisons, 'comparison')} of last policies (Holm, 5 %)"
@@ -247,6 +247,7 @@ def comparison_table(comparison: Comparison) -> Table:
         "held-out success, % [95 %]",
         "by seed",
         "over the warm start",
+        *(["of the way from control to ceiling, %"] if ways else []),
         first,
         "LLM calls",
         "tokens",
@@ -255,7 +256,7 @@ def comparison_table(comparison: Comparison) -> Table:
     for column in names:
         shown.add_column(column, justify="left" if column in ("method", "policy") else "right")
     for label, points in comparison.points.items():
-        last = next((point for point in reversed(points) if point.arm != CONTROL), None)
+        last = next((point for point in reversed(points) if not point.arm.reference), None)
         for point in points:
             difference = comparison.against_first.get(label) if point is last else None
             shown.add_row(
@@ -264,6 +265,7 @@ def comparison_table(comparison: Comparison) -> Table:
                 point.success.as_percent(),
                 " ".join(f"{100 * v:.1f}" for v in point.by_seed.values()),
                 _points(point.gain) if point.gain else "-",
+                *([point.way.as_percent() if point.way else "-"] if ways else []),
                 _points(difference) + (" *" if difference.stands else "") if difference else "-",
                 *(f"{v:.0f}" for v in (point.calls, point.tokens, point.seconds)),
             )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, repeated, revision_length
-from agentr.evaluate.statistics import Estimate, holm, mean_interval, paired_difference
+from agentr.evaluate.statistics import Estimate, holm, mean_interval, paired_difference, share_of_way
 from agentr.search import Child
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating, Verdict
@@ -282,6 +282,23 @@ def test_a_p_value_says_what_the_interval_says() -> None:
     assert stand == {True, False}
     assert (paired_difference({}, {}).p, paired_difference({"a": 1.0}, {"b": 1.0}).n) == (1.0, 0)
     assert paired_difference({"a": 1.0}, {"a": 1.0}).p == 1.0, "no difference at all"
+
+
+def test_the_share_of_a_way_is_drawn_with_both_its_ends() -> None:
+    """Tasks at which nothing changes are in it, and so are runs."""
+    tasks = {f"{run}/{task}": run for run in range(3) for task in range(20)}
+    start = dict.fromkeys(tasks, 0.0)
+    end = {key: float(int(key.split("/")[1]) < 15) for key in tasks}
+    after = {key: float(int(key.split("/")[1]) < 6 + 3 * run) for key, run in tasks.items()}
+    problems = {key: key.split("/")[1] for key in tasks}
+    found = share_of_way(after, start, end, problems, tasks)
+    assert found is not None and found.mean == pytest.approx((6 + 9 + 12) / 45) and found.n == 60
+    assert found.low < 6 / 15 < 12 / 15 < found.high, "wider than the runs alone differ"
+    exact = share_of_way(end, start, end, runs=tasks)
+    assert exact is not None and (exact.mean, exact.low, exact.high) == (1.0, 1.0, 1.0)
+    assert share_of_way(after, start, start) is None and share_of_way({}, {}, {}) is None
+    partly = share_of_way({**after, "other": 1.0}, start, {**end, "third": 0.0}, problems, {**tasks, "other": 0})
+    assert partly == found, "tasks that one of them lacks do not count"
 
 
 def test_several_comparisons_are_corrected_for_how_many_there_are() -> None:

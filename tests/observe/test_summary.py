@@ -19,11 +19,15 @@ from tests.tiny import IMITATE
 ALL, NONE = "abcdefgh", ""
 
 
-def summary(folder: Path, *solved: Collection[str], control: Collection[str] | None = None) -> RunSummary:
+def summary(
+    folder: Path,
+    *solved: Collection[str],
+    control: Collection[str] | None = None,
+    ceiling: Collection[str] | None = None,
+) -> RunSummary:
     """Of a run of eight held-out tasks."""
-    return summarise(
-        Run(written(folder, "run", 0, solved, 5, control=control, tasks={task: task for task in ALL}).root)
-    )
+    tasks = {task: task for task in ALL}
+    return summarise(Run(written(folder, "run", 0, solved, 5, control=control, ceiling=ceiling, tasks=tasks).root))
 
 
 @pytest.mark.parametrize(
@@ -59,11 +63,39 @@ def test_the_last_round_is_held_against_the_control_too(tmp_path: Path) -> None:
     assert "real gain" not in control.words
 
 
+@pytest.mark.parametrize(
+    ("control", "after", "ceiling", "way", "words"),
+    [
+        ("a", "abc", "abcde", 0.5, "round 1 against ceiling: -25.0 points"),
+        ("a", "ab", ALL, 1 / 7, "the expert's episodes of the searched tasks teach more in as many steps"),
+        (NONE, ALL, "abcde", 8 / 5, "better than ceiling by +37.5 points"),
+        ("ab", ALL, "abc", None, "better than ceiling by +62.5 points"),
+    ],
+)
+def test_a_gain_is_a_share_of_the_way_from_control_to_ceiling(
+    tmp_path: Path, control: str, after: str, ceiling: str, way: float | None, words: str
+) -> None:
+    *_, found = summary(tmp_path, NONE, after, control=control, ceiling=ceiling).comparisons
+    assert found.before == "ceiling" and words in found.words
+    if way is None:
+        assert found.way is None and found.words.endswith("no way to go, as far as can be told.")
+    else:
+        assert found.way is not None and found.way.mean == pytest.approx(way) and found.way.n == len(ALL)
+        assert found.way.low < way and f"{found.way.as_percent()} % are gone" in found.words
+
+
+def test_without_a_control_nothing_is_said_of_the_way(tmp_path: Path) -> None:
+    *_, found = summary(tmp_path, NONE, "abc", ceiling=ALL).comparisons
+    assert (found.before, found.way) == ("ceiling", None) and "Of the way" not in found.words
+
+
 def test_a_run_is_complete_with_its_last_round_and_its_control(tmp_path: Path) -> None:
     runs = {
         "without a control": written(tmp_path, "one", 0, [NONE, "a"], 1),
-        "its control is missing": written(tmp_path, "two", 0, [NONE, "a"], 1, planned_control=True),
+        "its control is missing": written(tmp_path, "two", 0, [NONE, "a"], 1, planned=["control"]),
         "with its control": written(tmp_path, "three", 0, [NONE, "a"], 1, control="a"),
+        "its ceiling is missing": written(tmp_path, "five", 0, [NONE, "a"], 1, control="a", planned=["ceiling"]),
+        "with both": written(tmp_path, "six", 0, [NONE, "a"], 1, control="a", ceiling="a"),
         "its round is missing": written(tmp_path, "four", 0, [NONE], 1),
     }
     found = {name: summarise(Run(store.root)).complete for name, store in runs.items()}
@@ -71,6 +103,8 @@ def test_a_run_is_complete_with_its_last_round_and_its_control(tmp_path: Path) -
         "without a control": True,
         "its control is missing": False,
         "with its control": True,
+        "its ceiling is missing": False,
+        "with both": True,
         "its round is missing": False,
     }
 

@@ -3,22 +3,23 @@ seeds and steps."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.episode_judge import Assess
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
 from agentr.config.identity import Identity
-from agentr.errors import DataError, InfraError, RunError
+from agentr.errors import DataError, InfraError
 from agentr.methods import load, methods_of, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment
-from agentr.rounds.loop import run_control, run_rounds
+from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
 from agentr.search import Sample
 from agentr.store.files import read_lines
@@ -32,7 +33,9 @@ from tests.tiny import IMITATE, PREFER
 from tests.trees import codec
 
 
-def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int) -> tuple[Experiment, Notes]:
+def whole(
+    root: Path, *overrides: str, notes: Notes | None = None, only: Sequence[str] = (), **solved: int
+) -> tuple[Experiment, Notes]:
     """Runs two rounds of a method that imitates, and the control arm.
 
     Args:
@@ -49,7 +52,7 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
         store.stages.run(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(folder)))
         experiment = Experiment(plan_of(config), store, cast(Services, notes), Reporter())
         experiment.codec = codec()
-        run_rounds(experiment, methods_of(experiment.plan))
+        run_rounds(experiment, methods_of(experiment.plan), only)
         return experiment, notes
     finally:
         store.close()
@@ -100,6 +103,8 @@ def test_the_stages_of_a_run_in_their_order_and_who_answers_in_each(tmp_path: Pa
         [PREFER, "eval.select=train", "env.allow_leaks=true"],
         ["eval.recovery=true", "eval.conciseness=true", "eval.judge.who=policy"],
         [PREFER, "eval.recovery=true"],
+        ["run.ceiling=true", "eval.select=train", "env.allow_leaks=true"],
+        ["run.ceiling=true", "run.control=false", "eval.recovery=true"],
     ],
 )
 def test_the_plan_names_the_stages_that_are_made_in_their_order(tmp_path: Path, overrides: list[str]) -> None:
@@ -204,12 +209,31 @@ def test_the_control_of_a_method_of_pairs_imitates_as_the_warm_start_does(tmp_pa
     ]
 
 
-def test_a_control_without_demonstrations_is_refused(tmp_path: Path) -> None:
-    experiment, _ = whole(tmp_path, "run.control=false")
-    with pytest.raises(RunError, match=r"run\.control needs a warm start"):
-        run_control(
-            experiment, methods_of(experiment.plan), experiment.store.layout.checkpoint("rounds/00/train"), None
-        )
+@pytest.mark.parametrize("fresh", [True, False])
+def test_the_ceiling_imitates_the_expert_on_exactly_the_tasks_that_were_searched(tmp_path: Path, fresh: bool) -> None:
+    said = ["run.ceiling=true", f"collect.fresh_tasks={fresh}", "train=[{steps: 3}, {steps: 4}]"]
+    experiment, notes = whole(tmp_path, *said, "warm_start.tasks=[{split: train, limit: 1}]")
+    job, policy = notes.stages["ceiling/demonstrations"]
+    searched = dict.fromkeys(task.id for found in explored(notes) for task in found.tasks)
+    assert [task.id for task in job.tasks] == list(searched) and len(searched) == (4 if fresh else 2)
+    assert isinstance(job.work, Demonstrate) and policy == ""
+    first, second = notes.trainings[-2:]
+    assert [job.config.steps for job in (first, second)] == [3, 4], "as many steps as the rounds"
+    assert first.dataset == second.dataset == tmp_path / "ceiling/dataset"
+    assert (first.start, second.start) == (tmp_path / "rounds/00/train/model", first.model)
+    assert notes.stages["ceiling/eval"][1] == "ceiling/train"
+    record = experiment.store.record("ceiling/demonstrations")
+    assert record is not None and set(record.inputs) == {"rounds/01/collect", "rounds/02/collect"}
+
+
+def test_one_of_the_two_is_made_without_the_other(tmp_path: Path) -> None:
+    with pytest.raises(InfraError):
+        whole(tmp_path, "run.ceiling=true", notes=Notes(breaks_at="control/train"))
+    notes = Notes()
+    made = ["ceiling/demonstrations", "ceiling/dataset", "ceiling/train", "ceiling/eval"]
+    whole(tmp_path, "run.ceiling=true", notes=notes, only=made)
+    assert list(notes.stages) == ["ceiling/demonstrations", "ceiling/eval"]
+    assert [job.name for job in notes.trainings] == ["ceiling-01", "ceiling-02"]
 
 
 @pytest.mark.parametrize(("continue_from", "start"), [("previous", "rounds/01"), ("warm_start", "rounds/00")])

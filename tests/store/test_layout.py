@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentr.store.layout import (
+    CEILING,
     CONTROL,
     WARM_START,
     Arm,
@@ -32,6 +33,7 @@ FIRST, TWELFTH = arm_of(1), arm_of(12)
         (FIRST, "rounds/01", "round 1"),
         (TWELFTH, "rounds/12", "round 12"),
         (CONTROL, "control", "control"),
+        (CEILING, "ceiling", "ceiling"),
     ],
 )
 def test_a_stage_is_found_by_its_name_and_named_by_its_arm(arm: Arm, folder: str, title: str) -> None:
@@ -45,6 +47,7 @@ def test_a_stage_is_found_by_its_name_and_named_by_its_arm(arm: Arm, folder: str
         ("rounds/01/collect", "round 1: collect"),
         ("rounds/00/eval", "warm start: eval"),
         ("control/train", "control: train"),
+        ("ceiling/demonstrations", "ceiling: demonstrations"),
         ("rounds/01/rollouts/000017", "round 1: rollouts, online step 17"),
         ("rounds/01/rollouts/000017/dataset", "round 1: rollouts, online step 17, dataset"),
         ("rounds/02/train@3", "round 2: train after online step 3"),
@@ -83,12 +86,12 @@ def test_what_a_round_may_be_called(text: str, number: int | None) -> None:
     assert round_number(text) == number
 
 
-@pytest.mark.parametrize("arm", [FIRST, TWELFTH, WARM_START, CONTROL])
+@pytest.mark.parametrize("arm", [FIRST, TWELFTH, WARM_START, CONTROL, CEILING])
 @pytest.mark.parametrize("stage", ["", "train", "collect"])
 def test_every_spelling_of_an_arm_and_of_its_stages_is_understood(arm: Arm, stage: str) -> None:
     n = arm.number
     numbered = [str(n), f"round {n}", f"round{n}", f"rounds/{n}", f"rounds/{n:02d}", f" {n:02d} "]
-    names = {CONTROL: ["control"], WARM_START: [*numbered, "warm start", "warm_start"]}.get(arm, numbered)
+    names = {CONTROL: ["control"], CEILING: ["ceiling"], WARM_START: [*numbered, "warm start", "warm_start"]}.get(arm, numbered)
     for name in names:
         for text in (
             [f"{name}/{stage}", f"{name}: {stage}", f"{name.strip()}/{stage}/"] if stage else [name, f"{name.strip()}/"]
@@ -97,7 +100,7 @@ def test_every_spelling_of_an_arm_and_of_its_stages_is_understood(arm: Arm, stag
                 continue
             assert place_of(text) == (arm, stage), text
             assert name_of(text) == (arm.stage(stage) if stage else text)
-            assert round_number(text) == (None if arm == CONTROL else n)
+            assert round_number(text) == (None if arm.reference else n)
 
 
 @pytest.mark.parametrize(
@@ -107,10 +110,10 @@ def test_what_is_of_no_arm(name: str) -> None:
     assert stage_of(name) is None
 
 
-def test_rounds_are_in_order_and_the_control_is_last() -> None:
+def test_rounds_are_in_order_and_what_they_are_compared_with_is_last() -> None:
     assert arm_of(0) is WARM_START and Arm(ArmKind.ROUND, 1) == FIRST
-    stages = ["control/eval", "rounds/12/train", "model", "rounds/01/eval", "rounds/00/train", "rounds/01/train"]
-    assert arms_in(stages) == [WARM_START, FIRST, TWELFTH, CONTROL]
+    stages = ["ceiling/train", "control/eval", "rounds/12/train", "model", "rounds/01/eval", "rounds/00/train", "rounds/01/train"]
+    assert arms_in(stages) == [WARM_START, FIRST, TWELFTH, CONTROL, CEILING]
 
 
 def test_steps_of_online_training() -> None:
@@ -121,7 +124,7 @@ def test_steps_of_online_training() -> None:
 
 
 def test_stages_on_disk_are_folders_at_the_places_of_stages(tmp_path: Path) -> None:
-    stages = ["control/train", "imported/pairs", "model", "rounds/01/collect", "rounds/01/train"]
+    stages = ["ceiling/dataset", "control/train", "imported/pairs", "model", "rounds/01/collect", "rounds/01/train"]
     for name in (*stages, "rounds/01/.part", "logs/x", "damaged/rounds", "other"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "rounds/01/file").touch()

@@ -17,12 +17,12 @@ from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.services import Services
 from agentr.store.files import append_line, read_lines, write_bytes, write_json
-from agentr.store.layout import CONTROL, EVAL, TRAIN, Arm, arm_of
+from agentr.store.layout import CEILING, CONTROL, EVAL, TRAIN, Arm, arm_of
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.store.working import take_over
 
 STEPS, CHECKPOINT_EVERY = 30, 7
-ARMS = (arm_of(0), arm_of(1), arm_of(2), CONTROL)
+ARMS = (arm_of(0), arm_of(1), arm_of(2), CONTROL, CEILING)
 
 
 def train(experiment: Experiment, arm: Arm, pause_s: float, weights: str) -> None:

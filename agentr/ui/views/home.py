@@ -12,7 +12,6 @@ from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.troubles import describe, troubles
 from agentr.read.run import Run
 from agentr.read.stage import Stage, paid_once
-from agentr.store.layout import ArmKind
 from agentr.types import Cost
 from agentr.ui.library import Library
 
@@ -68,7 +67,7 @@ def _card(run: Run, problems: list[PageProblem]) -> dict[str, Any]:
     config, stages = run.config, run.stages()
     events = events_of(run, problems)
     evaluated = [(arm, stage) for arm in run.arms if (stage := arm.measured) is not None]
-    rounds = [(arm, stage) for arm, stage in evaluated if arm.arm.kind is not ArmKind.CONTROL]
+    rounds = [(arm, stage) for arm, stage in evaluated if not arm.arm.reference]
     last = rounds[-1] if len(rounds) > 1 else None
     cost = sum((stage.summary.cost for stage in paid_once(stages.values())), Cost())
     wrong = [line for trouble in troubles(events) for line in describe(trouble)]

@@ -1,5 +1,5 @@
 // Made of agentr/ui/api.py, which says what each is, by python -m tests.ui.page_types. A test compares them.
-export interface Arm { kind: "warm start" | "round" | "control"; number: number }
+export interface Arm { kind: "warm start" | "round" | "control" | "ceiling"; number: number }
 
 export interface ArmView {
   title: string;
@@ -43,6 +43,7 @@ export interface ComparedPoint {
   tokens: number;
   seconds: number;
   gain: Estimate | null;
+  way: Estimate | null;
 }
 
 export interface ComparedSeed { seed: number; run: string; state: string }
@@ -72,7 +73,7 @@ export interface DatasetView {
   rows: RowLine[];
 }
 
-export interface Difference { after: string; before: string; difference: Contrast; words: string }
+export interface Difference { after: string; before: string; difference: Contrast; words: string; way: Estimate | null }
 export interface Estimate { mean: number; low: number; high: number; n: number }
 export interface Example { title: string; page: "episodes" | "row"; query: Record<string, string> }
 export interface Failure { error: PageProblem }

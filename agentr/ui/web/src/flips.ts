@@ -31,9 +31,14 @@ export function sign(value: number | null): string {
   return value === null ? "·" : value >= 1 ? "✓" : value > 0 ? "½" : "✗";
 }
 
-/** Which two policies are compared if nobody chose: the warm start and the last round. The control comes last of all, and is no round. */
+/** Whether a policy is no step of the loop, and what the rounds are compared with. */
+export function isReference(title: string): boolean {
+  return title === "control" || title === "ceiling";
+}
+
+/** Which two policies are compared if nobody chose: the warm start and the last round. Control and ceiling come last of all, and are no rounds. */
 export function defaultPair(policies: Tasks["policies"]): [number, number] {
-  const rounds = policies.map((_, index) => index).filter((index) => policies[index].title !== "control");
+  const rounds = policies.map((_, index) => index).filter((index) => !isReference(policies[index].title));
   const last = rounds.at(-1) ?? 0;
   return [rounds[0] ?? 0, last];
 }

@@ -1,6 +1,7 @@
 // Means with their intervals, by policy; of several methods side by side, a little apart so that no interval hides another.
 
 import type { Estimate } from "./api";
+import { isReference } from "./flips";
 import { interval, percent } from "./format";
 import { plain } from "./hostile";
 
@@ -32,7 +33,7 @@ export function IntervalPlot({ title, groups }: { title: string; groups: Group[]
         {titles.map((name, at) => <text class="name" x={LEFT + STEP * (at + 0.5)} y={HEIGHT - 8} text-anchor="middle">{plain(name).slice(0, 16)}</text>)}
         {groups.map((group, index) => (
           <g class={`ink${index % 6}`}>
-            <polyline points={group.points.flatMap((point) => (point.found && point.title !== "control" ? [`${x(titles.indexOf(point.title), index)},${y(point.found.mean)}`] : [])).join(" ")} />
+            <polyline points={group.points.flatMap((point) => (point.found && !isReference(point.title) ? [`${x(titles.indexOf(point.title), index)},${y(point.found.mean)}`] : [])).join(" ")} />
             {group.points.map((point) => point.found && <Mark x={x(titles.indexOf(point.title), index)} y={y} found={point.found} shape={SHAPES[index % SHAPES.length]} title={`${group.label}, ${point.title}`} />)}
           </g>
         ))}

@@ -4,7 +4,7 @@ import { address } from "../answers";
 import type { Compare, Contrast } from "../api";
 import { count, interval, percent, plural, points, seconds } from "../format";
 import { CurvePlot } from "../curve_plot";
-import { sign } from "../flips";
+import { isReference, sign } from "../flips";
 import { plain, readable } from "../hostile";
 import { go, useAnswer } from "../hooks";
 import { IntervalPlot } from "../interval_plot";
@@ -55,7 +55,7 @@ function Methods({ found, baseline }: { found: Compare; baseline: number }) {
         <tbody>
           {found.methods.map((method, at) => {
             const difference = at === baseline ? null : (found.differences[method.label]?.[labels[baseline]] ?? null);
-            const last = method.points.filter((point) => point.title !== "control").at(-1);
+            const last = method.points.filter((point) => !isReference(point.title)).at(-1);
             return (
               <tr class={at === baseline ? "chosen" : ""}>
                 <th scope="row"><Said text={method.label} /></th>
@@ -86,7 +86,7 @@ function words(difference: Contrast | null, comparisons: number): string {
 /** Success of every policy, the control aside, against what was spent on exploration up to it. */
 function Cost({ found, cost, set }: { found: Compare; cost: "calls" | "tokens"; set: (change: Query) => void }) {
   const curves = found.methods.map((method) => ({
-    label: method.label, points: method.points.filter((point) => point.title !== "control").map((point): [number, number] => [Math.round(point[cost]), 100 * point.success.mean]),
+    label: method.label, points: method.points.filter((point) => !isReference(point.title)).map((point): [number, number] => [Math.round(point[cost]), 100 * point.success.mean]),
   }));
   return (
     <section aria-labelledby="cost">
@@ -99,12 +99,13 @@ function Cost({ found, cost, set }: { found: Compare; cost: "calls" | "tokens"; 
 
 function Points({ found }: { found: Compare }) {
   const seeds = found.card.seeds.map(String);
+  const ways = found.methods.some((method) => method.points.some((point) => point.way));
   return (
     <section aria-labelledby="points">
       <h2 id="points">By policy</h2>
       <Scroll label="Policies of every method">
         <table>
-          <thead><tr><th scope="col">Method</th><th scope="col">Policy</th><th scope="col">Success</th><th scope="col" class="num">Gain, points</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Tokens</th><th scope="col" class="num">Work</th>{seeds.map((seed) => <th scope="col" class="num">Seed {seed}</th>)}</tr></thead>
+          <thead><tr><th scope="col">Method</th><th scope="col">Policy</th><th scope="col">Success</th><th scope="col" class="num">Gain, points</th>{ways && <th scope="col" class="num">Of the way to the ceiling</th>}<th scope="col" class="num">Calls</th><th scope="col" class="num">Tokens</th><th scope="col" class="num">Work</th>{seeds.map((seed) => <th scope="col" class="num">Seed {seed}</th>)}</tr></thead>
           <tbody>
             {found.methods.flatMap((method) => method.points.map((point) => (
               <tr>
@@ -112,6 +113,7 @@ function Points({ found }: { found: Compare }) {
                 <td><Said text={point.title} /></td>
                 <td><Whisker found={point.success} small /></td>
                 <td class="num">{point.gain ? `${points(point.gain.mean)} (${interval(point.gain)})` : "–"}</td>
+                {ways && <td class="num">{point.way ? `${percent(point.way.mean, 0)} (${percent(point.way.low, 0)} to ${percent(point.way.high, 0)})` : "–"}</td>}
                 <td class="num">{count(Math.round(point.calls))}</td>
                 <td class="num">{count(Math.round(point.tokens))}</td>
                 <td class="num">{seconds(point.seconds)}</td>

@@ -2,6 +2,7 @@
 
 import { address } from "../answers";
 import type { Pattern, Patterns } from "../api";
+import { isReference } from "../flips";
 import { percent } from "../format";
 import { readable } from "../hostile";
 import { go, useAnswer } from "../hooks";
@@ -28,7 +29,7 @@ export function PatternsPage({ run, query }: { run: string; query: Query }) {
 }
 
 function Found({ found, run, query }: { found: Patterns; run: string; query: Query }) {
-  const policy = found.policies.find((one) => one.stage === query.policy) ?? found.policies.findLast((one) => one.title !== "control") ?? found.policies[0];
+  const policy = found.policies.find((one) => one.stage === query.policy) ?? found.policies.findLast((one) => !isReference(one.title)) ?? found.policies[0];
   const names = [...new Set(found.policies.flatMap((one) => one.patterns.map((pattern) => pattern.name)))];
   return (
     <>

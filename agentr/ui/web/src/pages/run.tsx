@@ -1,6 +1,7 @@
 // One run: what it claims, its policies, where the time went, and what it was made with.
 
 import type { ArmView, RunPage as RunAnswer } from "../api";
+import { isReference } from "../flips";
 import { count, number, percent, plural, points, seconds } from "../format";
 import { useRun } from "../hooks";
 import { Chip, Copy, Said, Scroll, Shown, Whisker } from "../parts";
@@ -117,7 +118,7 @@ function Mix({ arms, run }: { arms: ArmView[]; run: string }) {
 
 function Policies({ arms, run }: { arms: ArmView[]; run: string }) {
   const evaluated = arms.filter((arm) => evalOf(arm));
-  const first = evaluated.find((arm) => arm.title !== "control");
+  const first = evaluated.find((arm) => !isReference(arm.title));
   return (
     <section aria-labelledby="policies">
       <h2 id="policies">Policies</h2>

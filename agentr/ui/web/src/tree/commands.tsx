@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import type { TreeView } from "../api";
+import { isReference } from "../flips";
 import { plain } from "../hostile";
 import { Copy, Said, Select } from "../parts";
 
@@ -10,7 +11,7 @@ const POLICY = /\bPOLICY$/;
 
 export function Commands({ tree, node }: { tree: TreeView; node: number }) {
   const [chosen, setChosen] = useState("");
-  const policy = tree.policies.find((one) => one.name === chosen) ?? tree.policies.findLast((one) => one.name !== "control");
+  const policy = tree.policies.find((one) => one.name === chosen) ?? tree.policies.findLast((one) => !isReference(one.name));
   const commands = tree.commands.filter((one) => policy || !POLICY.test(one.command));
   if (!commands.length) return null;
   return (
