@@ -356,10 +356,15 @@ def export(
     """Write one round's dataset or trees in the format of another tool, and list what the format does not carry."""
     from agentr.commands.export import export as export_round
     from agentr.commands.export import is_source
+    from agentr.observe.card import write_run_card
 
-    arm = run_cli.chosen(agentr.open(run_dir), round_, lambda there: is_source(there, kind))
+    run = agentr.open(run_dir)
+    arm = run_cli.chosen(run, round_, lambda there: is_source(there, kind))
     for line in export_round(run_dir, arm.number, kind, out, per_turn=per_turn).lines():
         echo(line)
+    card = out.with_name(f"{out.name}.card.md")
+    write_run_card(run, card)
+    echo(f"The card of the run: {card}")
 
 
 @app.callback(invoke_without_command=True)

@@ -129,9 +129,7 @@ def written(
     store = RunStore(folder / name / str(seed))
     there = {CONTROL: control, CEILING: ceiling}
     wanted = [f"run.{arm.folder}={good is not None or arm.folder in planned}" for arm, good in there.items()]
-    store.open(
-        Identity.of(load(None, [IMITATE, f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", *wanted]))
-    )
+    store.open(Identity.of(load(None, [IMITATE, f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", *wanted])))
     arms = [(arm_of(number), good) for number, good in enumerate(solved)]
     arms += [(arm, good) for arm, good in there.items() if good is not None]
     for arm, good in arms:

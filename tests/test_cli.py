@@ -414,6 +414,8 @@ def test_a_round_is_exported(tmp_path: Path) -> None:
         assert written_ in shown.stdout and shown.stdout.startswith(
             "round 1, the last that is there (--round names another)\n"
         )
+        card = (tmp_path / f"{kind}.card.md").read_text()
+        assert "| round 1: revise | 1 task | 1 |" in card, "beside what is exported"
     assert "has no round 2" in str(
         agentr(
             "export", tmp_path / "run", "--out", tmp_path / "x", "--format", "agent_r_trees", "--round", "2"

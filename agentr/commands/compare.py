@@ -25,6 +25,7 @@ from agentr.store.layout import (
     JUDGED,
     MODEL,
     RECOVERY,
+    SAMPLED,
     SELECTION,
     SHORTENED,
     TRAIN,
@@ -42,7 +43,7 @@ SHARED = (
     MODEL,
     *(
         WARM_START.stage(name)
-        for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)
+        for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, SELECTION, SAMPLED, RECOVERY, SHORTENED, JUDGED)
     ),
 )
 

@@ -20,7 +20,7 @@ from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import LogFile, messages, recording
 from agentr.methods import methods_of
 from agentr.models.load import load_codec, load_tokenizer
-from agentr.observe.card import write_cards
+from agentr.observe.card import write_cards, write_run_card
 from agentr.observe.prediction import note as note_prediction
 from agentr.observe.prediction import predicted
 from agentr.observe.progress import Reporter
@@ -247,6 +247,7 @@ def report(run: Run, reporter: Reporter, out: Path | None = None) -> RunSummary:
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     summary = write_report(run, out)
+    write_run_card(run, (out or run.path) / run.layout.card.name)
     if out is None:
         write_cards(run)
     reporter.show(run_table(summary))

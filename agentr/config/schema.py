@@ -264,6 +264,9 @@ class EvalConfig(Section):
     """An episode ends after so many invalid actions in a row; 0 means never."""
     in_flight: PositiveInt = 64
     """Episodes at the same time."""
+    sampled: NonNegativeInt = 0
+    """Also sample so many episodes of each task, for pass@k and pass^k: at eval.sampling's temperature, or at 1 where
+    that is 0."""
     recovery: bool = False
     """Also measure recovery from a bad prefix (Agent-R Table 3)."""
     conciseness: bool = False

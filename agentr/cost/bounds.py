@@ -116,7 +116,8 @@ def estimate(plan: Plan) -> RunEstimate:
         else Bound(0)
     )
     chosen = _times(choosing, config.eval.episodes * (1 + rounds))
-    episodes = _sum([_times(held_out, config.eval.episodes * policies), chosen, *(round_.validated for round_ in each)])
+    each_task = config.eval.episodes + config.eval.sampled
+    episodes = _sum([_times(held_out, each_task * policies), chosen, *(round_.validated for round_ in each)])
     asked = {
         "recovery": config.eval.recovery,
         "conciseness": config.eval.conciseness,

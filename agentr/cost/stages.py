@@ -25,6 +25,7 @@ from agentr.store.layout import (
     PROBE,
     RECOVERY,
     ROLLOUTS,
+    SAMPLED,
     SELECTION,
     TRAIN,
     Arm,
@@ -105,7 +106,8 @@ class StageForecaster:
             steps += self.methods[number].optimiser_steps(self.plan.train(number), None) or 0
         for arm in self.plan.references if steps else ():
             if arm == CEILING:
-                yield self._demonstrated(arm, _known(count_tasks(config.env, config.collect.tasks)))
+                times = rounds if config.collect.fresh_tasks else 1
+                yield self._demonstrated(arm, times * _known(count_tasks(config.env, config.collect.tasks)))
             train = replace(config.warm_start.train, steps=steps)
             yield self._training(arm, train, 0, Loss.IMITATE, warm=True)
             yield from self._measured(arm)
@@ -143,18 +145,23 @@ class StageForecaster:
     def _measured(self, arm: Arm) -> Iterator[StageForecast]:
         config = self.config.eval
         turns = config.max_steps or self.limit or 30
-        for name, selection in ((EVAL, config.tasks), (SELECTION, replace(config.tasks, split=config.select))):
-            if name == SELECTION and (not config.select or arm.reference):
+        asked = {
+            EVAL: config.episodes,
+            SELECTION: config.episodes if config.select and not arm.reference else 0,
+            SAMPLED: config.sampled,
+            RECOVERY: int(config.recovery),
+        }
+        for name, each in asked.items():
+            if not each:
                 continue
-            tasks = _known(count_tasks(self.config.env, selection)) * config.episodes
-            amounts, factor, source = self.counts.amounts(EVAL, self.config.eval.sampling, turns, turns)
-            seconds = self._played(amounts, tasks, min(config.in_flight, tasks), tasks / config.in_flight, 1)
-            yield self._stage(arm.stage(name), f"{tasks:,} episodes", seconds, factor, source)
-        if config.recovery:
-            amounts, factor, source = self.counts.amounts(RECOVERY, config.sampling, turns, turns)
-            tasks = _known(count_tasks(self.config.env, config.tasks))
-            seconds = self._played(amounts, tasks, min(config.in_flight, tasks), tasks / config.in_flight, 1)
-            yield self._stage(arm.stage(RECOVERY), f"up to {tasks:,} episodes", seconds, max(factor, 2.0), source)
+            selection = replace(config.tasks, split=config.select) if name == SELECTION else config.tasks
+            episodes = _known(count_tasks(self.config.env, selection)) * each
+            most = name == RECOVERY  # only where the warm start failed
+            amounts, factor, source = self.counts.amounts(RECOVERY if most else EVAL, config.sampling, turns, turns)
+            at_once = min(config.in_flight, episodes)
+            seconds = self._played(amounts, episodes, at_once, episodes / config.in_flight, 1)
+            amount = f"{'up to ' if most else ''}{episodes:,} episodes"
+            yield self._stage(arm.stage(name), amount, seconds, max(factor, 2.0) if most else factor, source)
 
     def _training(self, arm: Arm, train: TrainConfig, trees: int, loss: Loss, *, warm: bool) -> StageForecast:
         rows, factor, source = self.counts.rows(warm)

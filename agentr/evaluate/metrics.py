@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from math import comb
 from statistics import fmean
 from typing import Any
 
@@ -50,6 +51,7 @@ class Evaluation:
         per_task: Success of each task, for paired comparisons.
         problems: Which problem each task poses: intervals are over problems.
         best: Share of tasks that at least one of their episodes solved (best-of-N).
+        passes: Of several episodes a task, ``pass@k`` and ``pass^k`` by these names (`passes`).
         within_answers: Share of episodes that were solved within so many answers, where wrong ones do not end an
             episode.
         behaviour: How economical episodes are, by the names of ``BEHAVIOUR``.
@@ -71,6 +73,7 @@ class Evaluation:
     counts: dict[str, int] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     best: float = 0.0
+    passes: dict[str, Estimate] = field(default_factory=dict)
     within_answers: dict[int, float] = field(default_factory=dict)
     behaviour: dict[str, Estimate] = field(default_factory=dict)
     scores: dict[str, Estimate] = field(default_factory=dict)
@@ -131,6 +134,7 @@ def evaluate(
         counts=dict(sum((Counter(stored_counts(one.tree.cost, one.tree.events)) for one in played), Counter[str]())),
         problems={one.tree.task.key: one.problem for one in played},
         best=fmean(one.success > 0 for one in played) if played else 0.0,
+        passes=passes([one.counts for one in played], problems),
         behaviour={name: interval([one.mean(of) for one in played]) for name, of in BEHAVIOUR.items()} if paths else {},
         scores={
             name: interval([fmean(leaf.scores.get(name, 0.0) for leaf in one.leaves) for one in played])
@@ -158,6 +162,11 @@ class _Played:
         return cls(tree, str(tree.task.labels.get(identity, tree.task.key)), leaves, episodes)
 
     @property
+    def counts(self) -> tuple[int, int]:
+        """How many episodes there are, and how many of them succeeded."""
+        return len(self.leaves), sum(leaf.outcome is Outcome.SUCCESS for leaf in self.leaves)
+
+    @property
     def success(self) -> float:
         return fmean(leaf.outcome is Outcome.SUCCESS for leaf in self.leaves)
 
@@ -168,6 +177,27 @@ class _Played:
         """Yields the outcome of each episode, those whose prompts were refused first."""
         yield from (Outcome.REFUSED.value for node in self.tree.nodes if node.outcome is Outcome.REFUSED)
         yield from (str(leaf.outcome) for leaf in self.leaves)
+
+
+def passes(counts: Sequence[tuple[int, int]], problems: Sequence[str]) -> dict[str, Estimate]:
+    """What k episodes of a task come to, for k a power of 2 and for all of them; nothing of one episode a task.
+
+    ``pass@k`` is the probability that at least one of k succeeds, 1 - C(n - c, k) / C(n, k) with c of n that did (Chen
+    et al. 2021, arXiv 2107.03374, equation 1); ``pass^k`` that all k do, C(c, k) / C(n, k) (Yao et al. 2024, arXiv
+    2406.12045, section 3). Tasks with fewer than k episodes do not count.
+
+    Args:
+        counts: Of each task its episodes, and those that succeeded.
+    """
+    most = max((n for n, _ in counts), default=0)
+    found: dict[str, Estimate] = {}
+    for k in sorted({*(2**power for power in range(most.bit_length())), most} if most > 1 else ()):
+        enough = [(n, c, problem) for (n, c), problem in zip(counts, problems, strict=True) if n >= k]
+        of = [problem for _, _, problem in enough]
+        found[f"pass@{k}"] = mean_interval([1 - comb(n - c, k) / comb(n, k) for n, c, _ in enough], problems=of)
+        if k > 1:
+            found[f"pass^{k}"] = mean_interval([comb(c, k) / comb(n, k) for n, c, _ in enough], problems=of)
+    return found
 
 
 def _by_label(played: Sequence[_Played], label: str) -> dict[str, tuple[float, int]]:

@@ -100,10 +100,14 @@ def share_interval(
         runs: Of which training run each value is; without it all are of one.
     """
     kept = [place for place, count in enumerate(counts) if count > 0]
-    data, weights, named, ran = (
-        None if values is None else [values[place] for place in kept] for values in (sums, counts, problems, runs)
-    )
-    return _resampled(data or [], weights or [], named, ran, resamples, seed)[0]
+    return _resampled(
+        [sums[place] for place in kept],
+        [counts[place] for place in kept],
+        [problems[place] for place in kept] if problems else None,
+        [runs[place] for place in kept] if runs else None,
+        resamples,
+        seed,
+    )[0]
 
 
 def _resampled(

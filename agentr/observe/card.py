@@ -1,4 +1,5 @@
-"""The model card of a checkpoint: ``README.md`` in its folder, as Hugging Face reads it.
+"""The card of a run, ``card.md`` beside its report and its exports; and the model card of a checkpoint, ``README.md``
+in its folder, as Hugging Face reads it.
 
 A card says what the run knows: it is written when the policy was measured, and again by every report. It is a reading
 of the run and part of no seal, so it never changes a stage. The same run gives the same card: it holds no time of day
@@ -20,12 +21,13 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml, parse_yaml
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate
+from agentr.observe.accounts import accounts
 from agentr.observe.summary import ArmSummary, RunSummary, difference, summarise
 from agentr.outside import typed
 from agentr.read.run import Run, RunRound
 from agentr.read.stage import Training, summary_of
 from agentr.store.files import read_json, write_bytes
-from agentr.store.layout import CONTROL, DATASET, MODEL, TRAIN, WARM_START, Arm, ArmKind, stage_of
+from agentr.store.layout import CONTROL, DATASET, MODEL, TRAIN, WARM_START, Arm, ArmKind, stage_of, title_of
 from agentr.store.seal import CARD
 from agentr.store.summaries import DatasetSummary, ModelSummary
 from agentr.words import seen
@@ -54,6 +56,30 @@ class Source:
     trees: int
     solved: int
     steps: int
+
+
+def write_run_card(run: Run, file: Path) -> None:
+    """Writes the card of a run: what was begun, what became of it, and what it came to.
+
+    Raises:
+        DataError: The run has no stage yet.
+    """
+    summary = summarise(run)
+    config = _merged(plain(Config()), run.config)
+    text = _rendered(
+        "run_card.md.jinja",
+        about=summary.about,
+        accounts=list(accounts(run)),
+        arms=summary.arms,
+        claims=[found.words for found in summary.comparisons],
+        complete=summary.complete,
+        name=summary.name,
+        selection=summary.selection,
+        tasks=_tasks(config, explored=True),
+        unfinished=[title_of(stage.name) for stage in run.stages().values() if not stage.sealed],
+        recipe=_fenced("yaml", _yaml(recipe(run.config))),
+    )
+    write_bytes(file, text.encode())
 
 
 def write_cards(run: Run) -> list[Path]:
@@ -92,19 +118,14 @@ def card(run: Run, summary: RunSummary, arm: RunRound) -> str:
     Args:
         summary: Of the run.
     """
-    environment = Environment(
-        loader=PackageLoader("agentr.observe", "."),
-        finalize=_markdown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     typed(Config, run.config, str(run.layout.config))
     config, trained = _merged(plain(Config()), run.config), arm.train
     sources, start = _sources(run, trained.name)
     found = next(one for one in summary.arms if one.arm == arm.arm)
     licence, base = _origin(run)
-    text = environment.get_template("card.md.jinja").render(
+    return _rendered(
+        "card.md.jinja",
+        accounts=list(accounts(run, [place[0] for source in sources if (place := stage_of(source.stage))])),
         front=Markup(_yaml(_front(config, summary, found, licence, base))),
         title=f"{summary.name}, {arm.title}",
         arm=found,
@@ -122,9 +143,7 @@ def card(run: Run, summary: RunSummary, arm: RunRound) -> str:
         licence=licence,
         remarks=summary_of(run.stages().get(MODEL), ModelSummary).remarks or [],
         recipe=_fenced("yaml", _yaml(recipe(run.config))),
-        numbers=lambda counts: ", ".join(f"{name} {count:,}" for name, count in counts.items()),
     )
-    return text.rstrip() + "\n"
 
 
 def recipe(config: dict[str, Any]) -> dict[str, Any]:
@@ -277,6 +296,18 @@ def _front(config: dict[str, Any], summary: RunSummary, arm: ArmSummary, licence
         ],
     }
     return {**front, "model-index": [{"name": f"{summary.name}, {arm.title}", "results": [result]}]}
+
+
+def _rendered(template: str, **values: Any) -> str:
+    environment = Environment(
+        loader=PackageLoader("agentr.observe", "."),
+        finalize=_markdown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["numbers"] = lambda counts: ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    return environment.get_template(template).render(values).rstrip() + "\n"
 
 
 # as text --------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from agentr.store.layout import (
     MODEL,
     RECOVERY,
     ROLLOUTS,
+    SAMPLED,
     SHORTENED,
     TRAIN,
     Arm,
@@ -57,6 +58,7 @@ class ArmSummary:
 
     Attributes:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
+        passes: pass@k and pass^k of its sampled episodes, by name.
         besides: What was measured of its held-out episodes besides, by name: conciseness, a judge's verdicts.
         trees: Trees of its first stage of exploration.
         kinds: Rows by kind.
@@ -81,6 +83,7 @@ class ArmSummary:
     cost: Cost
     seconds: dict[str, float]
     recovery: Estimate | None = None
+    passes: dict[str, Estimate] = field(default_factory=dict)
     besides: dict[str, Estimate] = field(default_factory=dict)
     training: TrainSummary | None = None
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
@@ -217,9 +220,10 @@ def _arm(round_: RunRound) -> ArmSummary:
     explored = round_.exploration() if round_.arm.kind is ArmKind.ROUND else {}
     first = next((stage.summary for stage in explored.values()), TreeSummary())
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
-    rollouts, evaluated, recovered, trained = (
+    rollouts, evaluated, sampled, recovered, trained = (
         stages.get(ROLLOUTS),
         round_.measured,
+        stages.get(SAMPLED),
         stages.get(RECOVERY),
         stages.get(TRAIN),
     )
@@ -231,6 +235,7 @@ def _arm(round_: RunRound) -> ArmSummary:
     return ArmSummary(
         arm=round_.arm,
         evaluation=evaluated.evaluation if evaluated is not None else None,
+        passes=sampled.evaluation.passes if isinstance(sampled, Episodes) and sampled.sealed else {},
         besides={name: measured for stage in besides for name, measured in stage.measures.items()},
         trees=first.trees,
         solved=first.solved,

@@ -124,6 +124,12 @@ _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, st
         "their turns that could not; found out by carrying out the rest.",
     ),
     (
+        "Sampled episodes",
+        lambda arm: arm.passes,
+        True,
+        "pass@k: at least one of k sampled episodes of a task succeeds; pass^k: all k do.",
+    ),
+    (
         "Scores of answers",
         _of("scores"),
         True,

@@ -24,6 +24,7 @@ from agentr.store.layout import (
     MODEL,
     RECOVERY,
     ROLLOUTS,
+    SAMPLED,
     SELECTION,
     SHORTENED,
     TRAIN,
@@ -49,7 +50,7 @@ T = TypeVar("T")
 BASE = "base"
 
 #: Stages that are no exploration; those of a method's exploration are all others.
-COMMON_STAGES = (DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)
+COMMON_STAGES = (DATASET, TRAIN, EVAL, SELECTION, SAMPLED, RECOVERY, SHORTENED, JUDGED)
 
 _KINDS: dict[str, type[Stage]] = {
     ROLLOUTS: Rollouts,
@@ -57,6 +58,7 @@ _KINDS: dict[str, type[Stage]] = {
     TRAIN: Training,
     EVAL: Episodes,
     SELECTION: Episodes,
+    SAMPLED: Episodes,
     RECOVERY: Episodes,
     SHORTENED: Measured,
     JUDGED: Measured,
@@ -115,8 +117,8 @@ class StoredPolicy:
 
 class RunRound:
     """A round (0 is the warm start), the control or the ceiling: ``round.dataset``, ``round.train``, ``round.eval``,
-    ``round.recovery``, ``round.shortened``, ``round.judged``, and the method's stages of trees by their names, such as
-    ``round.collect``."""
+    ``round.sampled``, ``round.recovery``, ``round.shortened``, ``round.judged``, and the method's stages of trees by
+    their names, such as ``round.collect``."""
 
     def __init__(self, run: Run, arm: Arm) -> None:
         self.run = run
@@ -155,6 +157,10 @@ class RunRound:
     @property
     def eval(self) -> Episodes:
         return self[EVAL]
+
+    @property
+    def sampled(self) -> Episodes:
+        return self[SAMPLED]
 
     @property
     def recovery(self) -> Episodes:

@@ -9,7 +9,7 @@ from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.shorten import Shorten
 from agentr.collect.units import Limits
-from agentr.config.policy import Who
+from agentr.config.policy import SamplingConfig, Who
 from agentr.config.schema import EvalConfig, TaskSelection
 from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged
 from agentr.evaluate.statistics import Estimate
@@ -22,6 +22,7 @@ from agentr.store.layout import (
     EVALUATION,
     JUDGED,
     RECOVERY,
+    SAMPLED,
     SELECTION,
     SHORTENED,
     WARM_START,
@@ -36,6 +37,7 @@ def evaluations(config: EvalConfig, arm: Arm) -> list[str]:
     """Returns the names of an arm's stages of evaluation, in the order in which `HeldOut.measure` makes them."""
     asked = {
         SELECTION: bool(config.select) and not arm.reference,
+        SAMPLED: config.sampled > 0,
         RECOVERY: config.recovery,
         SHORTENED: config.conciseness,
         JUDGED: config.judge.who is not Who.nobody,
@@ -65,6 +67,11 @@ class HeldOut:
         self._play(EVAL, episodes, self._tasks(config.tasks))
         if self.arm.stage(SELECTION) in wanted:
             self._play(SELECTION, episodes, self._tasks(replace(config.tasks, split=config.select)))
+        if self.arm.stage(SAMPLED) in wanted:
+            drawn = Grow(Sample(config.sampled, config.max_steps, config.max_invalid))
+            temperature = config.sampling.temperature or 1.0
+            sampling = replace(config.sampling, temperature=temperature)
+            self._play(SAMPLED, drawn, self._tasks(config.tasks), sampling=sampling)
         if self.arm.stage(RECOVERY) in wanted:
             self._recover()
         if self.arm.stage(SHORTENED) in wanted:
@@ -94,19 +101,32 @@ class HeldOut:
         name, source = self.arm.stage(stage), self._episodes(self.arm)
 
         def make(folder: Path) -> TreeSummary:
-            made = self.experiment.play(name, self._job(folder, work, (), source), self.policy)
+            job = self._job(folder, work, (), source, self.config.sampling)
+            made = self.experiment.play(name, job, self.policy)
             found = metric(Forest(folder), self.experiment.services.collecting.spec().identity)
             write_json(folder / EVALUATION, {key: asdict(value) for key, value in found.items()})
             return made
 
-        self.experiment.store.stages.run(name, TreeSummary, make, self._made_with(work))
+        self.experiment.store.stages.run(name, TreeSummary, make, self._made_with(work, self.config.sampling))
 
-    def _play(self, stage: str, work: Work, tasks: Callable[[], Sequence[Task]], source: Forest | None = None) -> None:
-        """Plays a stage of episodes as ``eval`` says and writes its metrics."""
-        name = self.arm.stage(stage)
+    def _play(
+        self,
+        stage: str,
+        work: Work,
+        tasks: Callable[[], Sequence[Task]],
+        source: Forest | None = None,
+        sampling: SamplingConfig | None = None,
+    ) -> None:
+        """Plays a stage of episodes and writes its metrics.
+
+        Args:
+            sampling: How turns are drawn; by default as ``eval.sampling`` says.
+        """
+        name, sampling = self.arm.stage(stage), sampling or self.config.sampling
 
         def make(folder: Path) -> EvalSummary:
-            made = self.experiment.play(name, self._job(folder, work, tasks(), source), self.policy)
+            job = self._job(folder, work, tasks(), source, sampling)
+            made = self.experiment.play(name, job, self.policy)
             spec = self.experiment.services.collecting.spec()
             # Of any round's method: all policies of a run are measured alike.
             methods = [config.method for config in self.experiment.plan.rounds]
@@ -132,9 +152,11 @@ class HeldOut:
                 trees_hash=made.trees_hash,
             )
 
-        self.experiment.store.stages.run(name, EvalSummary, make, self._made_with(work))
+        self.experiment.store.stages.run(name, EvalSummary, make, self._made_with(work, sampling))
 
-    def _job(self, folder: Path, work: Work, tasks: Sequence[Task], source: Forest | None) -> TreeJob:
+    def _job(
+        self, folder: Path, work: Work, tasks: Sequence[Task], source: Forest | None, sampling: SamplingConfig
+    ) -> TreeJob:
         """Returns the job of a stage of held-out episodes, and notes what it reads.
 
         Args:
@@ -149,10 +171,10 @@ class HeldOut:
             seed=self.experiment.plan.seed(0),
             policy=self.policy.name,
             work=work,
-            sampling=self.config.sampling,
+            sampling=sampling,
             limits=replace(Limits.of(self.experiment.plan.config.collect), in_flight=self.config.in_flight),
             source=source.folder if source else None,
         )
 
-    def _made_with(self, work: Work) -> dict[str, object]:
-        return {"kind": work.kind, "work": work, "sampling": self.config.sampling, "seed": self.experiment.plan.seed(0)}
+    def _made_with(self, work: Work, sampling: SamplingConfig) -> dict[str, object]:
+        return {"kind": work.kind, "work": work, "sampling": sampling, "seed": self.experiment.plan.seed(0)}

@@ -9,7 +9,7 @@ first where
 control/{train,eval}                            the control arm
 ceiling/{demonstrations,dataset,train,eval}     the arm that imitates the expert on the tasks that were searched
 
-After ``eval`` come ``recovery``, ``shortened`` and ``judged``, where they are measured.
+After ``eval`` come ``sampled``, ``recovery``, ``shortened`` and ``judged``, where they are measured.
 """
 
 import re
@@ -24,6 +24,7 @@ DATASET = "dataset"
 TRAIN = "train"
 EVAL = "eval"
 SELECTION = "selection"
+SAMPLED = "sampled"
 RECOVERY = "recovery"
 SHORTENED = "shortened"
 JUDGED = "judged"
@@ -239,6 +240,11 @@ class Layout:
     @property
     def report(self) -> Path:
         return self.root / "report.html"
+
+    @property
+    def card(self) -> Path:
+        """What was begun, what became of it, and what it came to, as Markdown."""
+        return self.root / "card.md"
 
     @property
     def best(self) -> Path:

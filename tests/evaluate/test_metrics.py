@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations
+from statistics import fmean
 
 import numpy as np
 import pytest
 
-from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, repeated, revision_length
+from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, passes, repeated, revision_length
 from agentr.evaluate.statistics import Estimate, holm, mean_interval, paired_difference, share_of_way
 from agentr.search import Child
 from agentr.search.evolution import Evolution
@@ -282,6 +284,21 @@ def test_a_p_value_says_what_the_interval_says() -> None:
     assert stand == {True, False}
     assert (paired_difference({}, {}).p, paired_difference({"a": 1.0}, {"b": 1.0}).n) == (1.0, 0)
     assert paired_difference({"a": 1.0}, {"a": 1.0}).p == 1.0, "no difference at all"
+
+
+def test_passes_of_k_episodes_are_those_of_all_ways_to_choose_k() -> None:
+    tasks = {"never": [0, 0, 0, 0, 0], "once": [0, 1, 0, 0, 0], "often": [1, 1, 0, 1, 1], "always": [1] * 5}
+    found = passes([(len(of), sum(of)) for of in tasks.values()], list(tasks))
+    assert list(found) == ["pass@1", "pass@2", "pass^2", "pass@4", "pass^4", "pass@5", "pass^5"]
+    for k in (1, 2, 4, 5):
+        ways = [list(combinations(of, k)) for of in tasks.values()]
+        assert found[f"pass@{k}"].mean == pytest.approx(fmean(fmean(any(way) for way in of) for of in ways))
+        if k > 1:
+            assert found[f"pass^{k}"].mean == pytest.approx(fmean(fmean(all(way) for way in of) for of in ways))
+    assert found["pass@5"].n == 4 and found["pass@5"].low < 0.75 <= found["pass@5"].high
+    assert passes([(1, 1), (1, 0)], ["a", "b"]) == passes([], []) == {}, "one episode a task says nothing more"
+    short = passes([(4, 2), (3, 0)], ["a", "b"])
+    assert (short["pass@1"].n, short["pass@4"].n, short["pass^4"].mean) == (2, 1, 0.0), "too few episodes for k = 4"
 
 
 def test_the_share_of_a_way_is_drawn_with_both_its_ends() -> None:

@@ -70,6 +70,19 @@ def test_what_stages_are_made_with_and_how_far_they_may_go(tmp_path: Path) -> No
     assert jobs["rounds/01/judged"].work == Assess(experiment.plan.config.eval.judge)
 
 
+@pytest.mark.parametrize(("temperature", "drawn_at"), [(0.0, 1.0), (0.6, 0.6)])
+def test_sampled_episodes_stand_beside_greedy_ones(tmp_path: Path, temperature: float, drawn_at: float) -> None:
+    said = ["eval.sampled=3", f"eval.sampling.temperature={temperature}", "eval.max_steps=7", "run.rounds=1"]
+    experiment, notes = whole(tmp_path, *said)
+    for arm in ("rounds/00", "rounds/01", "control"):
+        (greedy, _), (sampled, policy) = (notes.stages[f"{arm}/{stage}"] for stage in ("eval", "sampled"))
+        assert (greedy.work, sampled.work) == (Grow(Sample(1, 7)), Grow(Sample(3, 7))) and policy == f"{arm}/train"
+        assert (greedy.sampling.temperature, sampled.sampling.temperature) == (temperature, drawn_at)
+        assert greedy.tasks == sampled.tasks == tuple(HELD_OUT)
+    record = experiment.store.record("control/sampled")
+    assert record is not None and "rounds/01/sampled" not in record.inputs
+
+
 def test_the_stages_of_a_run_in_their_order_and_who_answers_in_each(tmp_path: Path) -> None:
     experiment, notes = whole(tmp_path)
     rounds = [f"rounds/{n:02d}/{stage}" for n in (1, 2) for stage in ("collect", "dataset", "train", "eval")]
@@ -105,6 +118,7 @@ def test_the_stages_of_a_run_in_their_order_and_who_answers_in_each(tmp_path: Pa
         [PREFER, "eval.recovery=true"],
         ["run.ceiling=true", "eval.select=train", "env.allow_leaks=true"],
         ["run.ceiling=true", "run.control=false", "eval.recovery=true"],
+        ["eval.sampled=2", "eval.recovery=true"],
     ],
 )
 def test_the_plan_names_the_stages_that_are_made_in_their_order(tmp_path: Path, overrides: list[str]) -> None:

@@ -91,7 +91,9 @@ def test_what_a_round_may_be_called(text: str, number: int | None) -> None:
 def test_every_spelling_of_an_arm_and_of_its_stages_is_understood(arm: Arm, stage: str) -> None:
     n = arm.number
     numbered = [str(n), f"round {n}", f"round{n}", f"rounds/{n}", f"rounds/{n:02d}", f" {n:02d} "]
-    names = {CONTROL: ["control"], CEILING: ["ceiling"], WARM_START: [*numbered, "warm start", "warm_start"]}.get(arm, numbered)
+    names = {CONTROL: ["control"], CEILING: ["ceiling"], WARM_START: [*numbered, "warm start", "warm_start"]}.get(
+        arm, numbered
+    )
     for name in names:
         for text in (
             [f"{name}/{stage}", f"{name}: {stage}", f"{name.strip()}/{stage}/"] if stage else [name, f"{name.strip()}/"]
@@ -112,7 +114,15 @@ def test_what_is_of_no_arm(name: str) -> None:
 
 def test_rounds_are_in_order_and_what_they_are_compared_with_is_last() -> None:
     assert arm_of(0) is WARM_START and Arm(ArmKind.ROUND, 1) == FIRST
-    stages = ["ceiling/train", "control/eval", "rounds/12/train", "model", "rounds/01/eval", "rounds/00/train", "rounds/01/train"]
+    stages = [
+        "ceiling/train",
+        "control/eval",
+        "rounds/12/train",
+        "model",
+        "rounds/01/eval",
+        "rounds/00/train",
+        "rounds/01/train",
+    ]
     assert arms_in(stages) == [WARM_START, FIRST, TWELFTH, CONTROL, CEILING]
 
 
