@@ -5,6 +5,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 from agentr.collect.agent import Agent, Expanded
@@ -76,6 +77,39 @@ class BadBeginning(Prefix):
 
     def applies(self, tree: Tree) -> bool:
         return any(n.reward == 0 and n.depth > 1 for n in tree.ended())
+
+
+@dataclass(frozen=True)
+class AfterRefusals(Prefix):
+    """The beginning of the warm start's episode up to its first so many refused turns in a row: whether it failed or
+    not, so that no outcome chooses the states.
+
+    Attributes:
+        count: How many turns in a row the environment did not carry out.
+    """
+
+    source = WARM_START.stage(EVAL)
+    kind = "recover"
+
+    count: int
+
+    def last(self, unit: Unit) -> tuple[Tree, int]:
+        tree = unit.begun()
+        last = self._last(tree)
+        assert last is not None, "of other trees there is no unit"
+        return tree, last
+
+    def applies(self, tree: Tree) -> bool:
+        return self._last(tree) is not None
+
+    def _last(self, tree: Tree) -> int | None:
+        for leaf in islice(tree.ended(), 1):
+            refused = 0
+            for node in tree.path(leaf.id)[:-1]:
+                refused = 0 if node.valid else refused + 1
+                if refused == self.count:
+                    return node.id
+        return None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from agentr.store.layout import (
     EVAL,
     JUDGED,
     MODEL,
-    RECOVERY,
+    RECOVERIES,
     SAMPLED,
     SELECTION,
     SHORTENED,
@@ -43,7 +43,7 @@ SHARED = (
     MODEL,
     *(
         WARM_START.stage(name)
-        for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, SELECTION, SAMPLED, RECOVERY, SHORTENED, JUDGED)
+        for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, SELECTION, SAMPLED, *RECOVERIES, SHORTENED, JUDGED)
     ),
 )
 

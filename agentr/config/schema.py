@@ -245,6 +245,17 @@ class WarmStartConfig(Section):
             yield Problem("episodes", "an expert plays a task once", "Name a teacher, or leave it at 1.")
 
 
+class Beginning(StrEnum):
+    """Where a bad beginning ends."""
+
+    random = "random"
+    """After a random turn of a failed episode (Agent-R Table 3)."""
+    refusal = "refusal"
+    """After the first turn that the environment did not carry out, whether the episode failed or not."""
+    two_refusals = "two_refusals"
+    """After the first two such turns in a row."""
+
+
 @dataclass
 class EvalConfig(Section):
     """How policies are measured on held-out tasks."""
@@ -268,7 +279,10 @@ class EvalConfig(Section):
     """Also sample so many episodes of each task, for pass@k and pass^k: at eval.sampling's temperature, or at 1 where
     that is 0."""
     recovery: bool = False
-    """Also measure recovery from a bad prefix (Agent-R Table 3)."""
+    """Also measure recovery from bad beginnings: the same for all policies of a run, taken from the warm start's own
+    episodes of the held-out tasks."""
+    recovery_from: list[Beginning] = field(default_factory=lambda: [Beginning.random])
+    """Where they end; a stage for each."""
     conciseness: bool = False
     """Also measure which turns of its successes a policy could have done without: the rest is carried out again without
     them."""
@@ -282,6 +296,10 @@ class EvalConfig(Section):
         if self.episodes > 1 and self.sampling.temperature == 0:
             message = f"eval.episodes = {self.episodes} with temperature 0 would repeat the same episode"
             yield Problem("episodes", message, "Set eval.sampling.temperature, or eval.episodes=1.")
+        if self.recovery and not self.recovery_from:
+            yield Problem(
+                "recovery_from", "the list is empty", "Name where beginnings end, or set eval.recovery=false."
+            )
         if self.select and self.select == self.tasks.split:
             message = f"{self.select!r} is the split that is reported: choosing by it would flatter the result"
             yield Problem("select", message, "Choose another held-out split, or leave it out.")

@@ -23,6 +23,7 @@ from agentr.store.layout import (
     DEMONSTRATIONS,
     EVAL,
     PROBE,
+    RECOVERIES,
     RECOVERY,
     ROLLOUTS,
     SAMPLED,
@@ -30,6 +31,7 @@ from agentr.store.layout import (
     TRAIN,
     Arm,
     arm_of,
+    recovery_stage,
     title_of,
 )
 from agentr.types import Loss
@@ -149,14 +151,14 @@ class StageForecaster:
             EVAL: config.episodes,
             SELECTION: config.episodes if config.select and not arm.reference else 0,
             SAMPLED: config.sampled,
-            RECOVERY: int(config.recovery),
+            **{recovery_stage(beginning): int(config.recovery) for beginning in config.recovery_from},
         }
         for name, each in asked.items():
             if not each:
                 continue
             selection = replace(config.tasks, split=config.select) if name == SELECTION else config.tasks
             episodes = _known(count_tasks(self.config.env, selection)) * each
-            most = name == RECOVERY  # only where the warm start failed
+            most = name in RECOVERIES  # only where the warm start went wrong
             amounts, factor, source = self.counts.amounts(RECOVERY if most else EVAL, config.sampling, turns, turns)
             at_once = min(config.in_flight, episodes)
             seconds = self._played(amounts, episodes, at_once, episodes / config.in_flight, 1)

@@ -22,6 +22,9 @@ from agentr.types import CallStatus, Outcome
 #: Lengths of repeated action sequences that are counted (Agent-R, figure 4).
 REPEAT_LENGTHS = (1, 2, 3)
 
+#: Numbers of refused turns from which on success is reported.
+REFUSALS = (1, 2, 3)
+
 #: Numbers of answers within which success is reported (DensePolicy's tables).
 ANSWERS = (1, 4, 8, 10)
 
@@ -52,6 +55,9 @@ class Evaluation:
         problems: Which problem each task poses: intervals are over problems.
         best: Share of tasks that at least one of their episodes solved (best-of-N).
         passes: Of several episodes a task, ``pass@k`` and ``pass^k`` by these names (`passes`).
+        after_refusals: Of the episodes with at least so many turns that the environment did not carry out, the share
+            that succeeds; for 1 to 3. A description: a better policy is refused on harder tasks only, so this may fall
+            while it improves.
         within_answers: Share of episodes that were solved within so many answers, where wrong ones do not end an
             episode.
         behaviour: How economical episodes are, by the names of ``BEHAVIOUR``.
@@ -74,6 +80,7 @@ class Evaluation:
     problems: dict[str, str] = field(default_factory=dict)
     best: float = 0.0
     passes: dict[str, Estimate] = field(default_factory=dict)
+    after_refusals: dict[int, Estimate] = field(default_factory=dict)
     within_answers: dict[int, float] = field(default_factory=dict)
     behaviour: dict[str, Estimate] = field(default_factory=dict)
     scores: dict[str, Estimate] = field(default_factory=dict)
@@ -134,6 +141,7 @@ def evaluate(
         counts=dict(sum((Counter(stored_counts(one.tree.cost, one.tree.events)) for one in played), Counter[str]())),
         problems={one.tree.task.key: one.problem for one in played},
         best=fmean(one.success > 0 for one in played) if played else 0.0,
+        after_refusals=_after_refusals(played),
         passes=passes([one.counts for one in played], problems),
         behaviour={name: interval([one.mean(of) for one in played]) for name, of in BEHAVIOUR.items()} if paths else {},
         scores={
@@ -197,6 +205,19 @@ def passes(counts: Sequence[tuple[int, int]], problems: Sequence[str]) -> dict[s
         found[f"pass@{k}"] = mean_interval([1 - comb(n - c, k) / comb(n, k) for n, c, _ in enough], problems=of)
         if k > 1:
             found[f"pass^{k}"] = mean_interval([comb(c, k) / comb(n, k) for n, c, _ in enough], problems=of)
+    return found
+
+
+def _after_refusals(played: Sequence[_Played]) -> dict[int, Estimate]:
+    ended = [
+        (sum(not node.valid for node in episode.path), leaf.outcome is Outcome.SUCCESS, one.problem)
+        for one in played
+        for leaf, episode in zip(one.leaves, one.episodes, strict=True)
+    ]
+    found = {}
+    for least in REFUSALS:
+        there = [(won, problem) for refused, won, problem in ended if refused >= least]
+        found[least] = mean_interval([won for won, _ in there], problems=[problem for _, problem in there])
     return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentr.observe.problems import PageProblem, read_or
 from agentr.outside import typed
 from agentr.read.run import Run
 from agentr.read.stage import Dataset, Rollouts, Stage, Trees
@@ -55,28 +56,30 @@ class _Rows:
     dropped: dict[str, int] = field(default_factory=dict)
 
 
-def accounts(run: Run, arms: Collection[Arm] = ()) -> Iterator[Account]:
+def accounts(run: Run, problems: list[PageProblem], arms: Collection[Arm] = ()) -> Iterator[Account]:
     """Yields an account of each stage of trees or rows that is sealed, in the order in which they ran; of online
     training one of all its steps' trees, and one of all their rows.
 
     Args:
+        problems: Collects stages that cannot be read, which have none.
         arms: Whose stages; by default all.
-
-    Raises:
-        DataError: What a stage says of itself is damaged.
     """
     for stage in run.stages().values():
         place = stage_of(stage.name)
         if not stage.sealed or (arms and (place is None or place[0] not in arms)):
             continue
-        if isinstance(stage, Rollouts):
-            steps = list(stage.steps.values())
-            yield _trees(stage, [step.trees for step in steps])
-            yield _rows(f"{title_of(stage.name)}, rows", [step.dataset for step in steps])
-        elif isinstance(stage, Trees):
-            yield _trees(stage, [stage])
-        elif isinstance(stage, Dataset):
-            yield _rows(title_of(stage.name), [stage])
+        yield from read_or([], lambda stage=stage: list(_accounts(stage)), problems, title_of(stage.name))
+
+
+def _accounts(stage: Stage) -> Iterator[Account]:
+    if isinstance(stage, Rollouts):
+        steps = list(stage.steps.values())
+        yield _trees(stage, [step.trees for step in steps])
+        yield _rows(f"{title_of(stage.name)}, rows", [step.dataset for step in steps])
+    elif isinstance(stage, Trees):
+        yield _trees(stage, [stage])
+    elif isinstance(stage, Dataset):
+        yield _rows(title_of(stage.name), [stage])
 
 
 def _trees(stage: Stage, parts: list[Trees]) -> Account:

@@ -22,6 +22,7 @@ from agentr.config.text import dump_yaml, parse_yaml
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate
 from agentr.observe.accounts import accounts
+from agentr.observe.problems import PageProblem
 from agentr.observe.summary import ArmSummary, RunSummary, difference, summarise
 from agentr.outside import typed
 from agentr.read.run import Run, RunRound
@@ -64,12 +65,13 @@ def write_run_card(run: Run, file: Path) -> None:
     Raises:
         DataError: The run has no stage yet.
     """
-    summary = summarise(run)
+    summary, problems = summarise(run), list[PageProblem]()
     config = _merged(plain(Config()), run.config)
     text = _rendered(
         "run_card.md.jinja",
         about=summary.about,
-        accounts=list(accounts(run)),
+        accounts=list(accounts(run, problems)),
+        problems=problems,
         arms=summary.arms,
         claims=[found.words for found in summary.comparisons],
         complete=summary.complete,
@@ -121,11 +123,12 @@ def card(run: Run, summary: RunSummary, arm: RunRound) -> str:
     typed(Config, run.config, str(run.layout.config))
     config, trained = _merged(plain(Config()), run.config), arm.train
     sources, start = _sources(run, trained.name)
-    found = next(one for one in summary.arms if one.arm == arm.arm)
+    found, problems = next(one for one in summary.arms if one.arm == arm.arm), list[PageProblem]()
     licence, base = _origin(run)
     return _rendered(
         "card.md.jinja",
-        accounts=list(accounts(run, [place[0] for source in sources if (place := stage_of(source.stage))])),
+        accounts=list(accounts(run, problems, [place[0] for one in sources if (place := stage_of(one.stage))])),
+        problems=problems,
         front=Markup(_yaml(_front(config, summary, found, licence, base))),
         title=f"{summary.name}, {arm.title}",
         arm=found,

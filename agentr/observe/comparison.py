@@ -68,7 +68,7 @@ class ComparedPoint:
     calls: float
     tokens: float
     seconds: float
-    gain: Estimate | None
+    gain: Contrast | None
     way: Estimate | None
 
 

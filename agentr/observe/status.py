@@ -7,7 +7,7 @@ from agentr.observe.prediction import Span
 from agentr.observe.progress import Now
 from agentr.observe.summary import summarise
 from agentr.read.run import Run
-from agentr.store.layout import DATASET, EVAL, RECOVERY, SAMPLED, SELECTION, TRAIN, stage_of
+from agentr.store.layout import DATASET, EVAL, RECOVERIES, SAMPLED, SELECTION, TRAIN, stage_of
 from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
@@ -65,7 +65,7 @@ def describe_stage(record: StageRecord, records: Mapping[str, StageRecord]) -> s
             train = record.read(TrainSummary)
             losses = [f"{loss:.4g}" for loss in (train.first_loss, train.last_loss) if loss is not None]
             return f"optimiser steps {train.steps}" + (f", loss {' -> '.join(losses)}" if losses else "")
-        case name if name in (EVAL, SELECTION, SAMPLED, RECOVERY):
+        case name if name in (EVAL, SELECTION, SAMPLED, *RECOVERIES):
             measured = record.read(EvalSummary)
             return (
                 f"success {100 * measured.success:.1f} % of {measured.tasks} tasks, {measured.steps:.1f} actions an "

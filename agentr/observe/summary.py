@@ -16,7 +16,7 @@ from agentr.store.layout import (
     DATASET,
     JUDGED,
     MODEL,
-    RECOVERY,
+    RECOVERIES,
     ROLLOUTS,
     SAMPLED,
     SHORTENED,
@@ -57,7 +57,7 @@ class ArmSummary:
     """One policy of the run: the warm start, a round, the control, or the ceiling.
 
     Attributes:
-        recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
+        recovery: Success from bad beginnings, the same for all policies, by the stage that measured it.
         passes: pass@k and pass^k of its sampled episodes, by name.
         besides: What was measured of its held-out episodes besides, by name: conciseness, a judge's verdicts.
         trees: Trees of its first stage of exploration.
@@ -82,7 +82,7 @@ class ArmSummary:
     kinds: dict[str, int]
     cost: Cost
     seconds: dict[str, float]
-    recovery: Estimate | None = None
+    recovery: dict[str, Estimate] = field(default_factory=dict)
     passes: dict[str, Estimate] = field(default_factory=dict)
     besides: dict[str, Estimate] = field(default_factory=dict)
     training: TrainSummary | None = None
@@ -220,11 +220,10 @@ def _arm(round_: RunRound) -> ArmSummary:
     explored = round_.exploration() if round_.arm.kind is ArmKind.ROUND else {}
     first = next((stage.summary for stage in explored.values()), TreeSummary())
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
-    rollouts, evaluated, sampled, recovered, trained = (
+    rollouts, evaluated, sampled, trained = (
         stages.get(ROLLOUTS),
         round_.measured,
         stages.get(SAMPLED),
-        stages.get(RECOVERY),
         stages.get(TRAIN),
     )
     steps = rollouts.curve_lines() if isinstance(rollouts, Rollouts) else []
@@ -245,7 +244,11 @@ def _arm(round_: RunRound) -> ArmSummary:
         kinds=dataset.kinds,
         cost=sum((stage.summary.cost for stage in paid_once(explored.values())), Cost()),
         seconds={name: stage.seconds for name, stage in stages.items()},
-        recovery=recovered.evaluation.success if isinstance(recovered, Episodes) and recovered.sealed else None,
+        recovery={
+            name: stage.evaluation.success
+            for name in RECOVERIES
+            if isinstance(stage := stages.get(name), Episodes) and stage.sealed
+        },
         training=trained.summary if trained and trained.sealed else None,
         curve=curve,
         steps=steps,

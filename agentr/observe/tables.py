@@ -9,7 +9,9 @@ from typing import Any
 from agentr.evaluate.reflections import FALSE, PASSED_OVER
 from agentr.evaluate.statistics import Estimate
 from agentr.observe.summary import ArmSummary, RunSummary
+from agentr.store.layout import RECOVERIES
 from agentr.store.summaries import DatasetSummary
+from agentr.words import counted
 
 #: Most values of a label that have a column.
 VALUES = 40
@@ -40,7 +42,8 @@ def _played(arm: ArmSummary) -> Cells:
     if found is None:
         return {}
     best = None if found.best == found.success.mean else found.best
-    return {"return": found.reward, "actions": found.steps, "best of several, share": best}
+    refused = {f"with {counted(least, 'refusal')} or more": of.n for least, of in found.after_refusals.items()}
+    return {"return": found.reward, "actions": found.steps, "best of several, share": best, **refused}
 
 
 def _refused(arm: ArmSummary) -> Cells:
@@ -104,6 +107,14 @@ def _of(name: str) -> Callable[[ArmSummary], Mapping[Any, Any]]:
     return lambda arm: getattr(arm.evaluation, name) if arm.evaluation else {}
 
 
+def _recovered(arm: ArmSummary) -> dict[str, Estimate]:
+    said = ("a random turn", "a refusal", "two refusals in a row")
+    names: dict[str, str] = dict(zip(RECOVERIES, said, strict=True))
+    states = {f"from a state after {names[stage]}": found for stage, found in arm.recovery.items()}
+    own = arm.evaluation.after_refusals.items() if arm.evaluation else ()
+    return {**states, **{f"with {counted(least, 'refusal')} or more": found for least, found in own if found.n}}
+
+
 #: Tables with a line for each policy: title, what there is of a policy, whether these are shares, and what is to be
 #: said.
 _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, str], ...] = (
@@ -122,6 +133,14 @@ _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, st
         "execution P / max(failed calls, 1), reasoning length 1000 P / generated tokens (arXiv 2601.06860, section "
         "4.1). Concise: the share of successes of which no turn could be left out; needed turns: the mean share of "
         "their turns that could not; found out by carrying out the rest.",
+    ),
+    (
+        "Recovery",
+        _recovered,
+        True,
+        "From a state: from the beginnings of the warm start's episodes, the same for all policies. With refusals: of "
+        "a policy's own held-out episodes with at least so many turns that were not carried out, those that succeed; "
+        "a better policy is refused on harder tasks only, so this may fall while it improves.",
     ),
     (
         "Sampled episodes",

@@ -22,6 +22,7 @@ from agentr.store.layout import (
     EVAL,
     JUDGED,
     MODEL,
+    RECOVERIES,
     RECOVERY,
     ROLLOUTS,
     SAMPLED,
@@ -50,7 +51,7 @@ T = TypeVar("T")
 BASE = "base"
 
 #: Stages that are no exploration; those of a method's exploration are all others.
-COMMON_STAGES = (DATASET, TRAIN, EVAL, SELECTION, SAMPLED, RECOVERY, SHORTENED, JUDGED)
+COMMON_STAGES = (DATASET, TRAIN, EVAL, SELECTION, SAMPLED, *RECOVERIES, SHORTENED, JUDGED)
 
 _KINDS: dict[str, type[Stage]] = {
     ROLLOUTS: Rollouts,
@@ -59,7 +60,7 @@ _KINDS: dict[str, type[Stage]] = {
     EVAL: Episodes,
     SELECTION: Episodes,
     SAMPLED: Episodes,
-    RECOVERY: Episodes,
+    **dict.fromkeys(RECOVERIES, Episodes),
     SHORTENED: Measured,
     JUDGED: Measured,
 }
@@ -245,11 +246,8 @@ class Run:
     def search(self) -> dict[str, Any]:
         """Of a search from a turn of another run's tree (``agentr search``): which turn and policy it was, and how it
         searched. Empty for all other runs."""
-        return (
-            typed(dict[str, Any], read_json(self.layout.search), str(self.layout.search))
-            if self.layout.search.exists()
-            else {}
-        )
+        file = self.layout.search
+        return typed(dict[str, Any], read_json(file), str(file)) if file.exists() else {}
 
     @property
     def owner(self) -> str:
@@ -330,9 +328,8 @@ class Run:
     @property
     def best(self) -> Arm | None:
         """The arm that the finished run chose as its best; None before that."""
-        if not self.layout.chosen.exists():
-            return None
-        found = typed(dict[str, Any], read_json(self.layout.chosen), str(self.layout.chosen))
+        file = self.layout.chosen
+        found = typed(dict[str, Any], read_json(file), str(file)) if file.exists() else {}
         place = place_of(str(found.get("round", "")))
         return place[0] if place else None
 

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from agentr.collect.episode_judge import Assess
-from agentr.collect.grow import BadBeginning, Grow
+from agentr.collect.grow import AfterRefusals, BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.shorten import Shorten
 from agentr.collect.units import Limits
 from agentr.config.policy import SamplingConfig, Who
-from agentr.config.schema import EvalConfig, TaskSelection
+from agentr.config.schema import Beginning, EvalConfig, TaskSelection
 from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged
 from agentr.evaluate.statistics import Estimate
 from agentr.rounds.experiment import Experiment
@@ -21,13 +21,13 @@ from agentr.store.layout import (
     EVAL,
     EVALUATION,
     JUDGED,
-    RECOVERY,
     SAMPLED,
     SELECTION,
     SHORTENED,
     WARM_START,
     Arm,
     Checkpoint,
+    recovery_stage,
 )
 from agentr.store.summaries import EvalSummary, TreeSummary
 from agentr.types import Task
@@ -38,7 +38,7 @@ def evaluations(config: EvalConfig, arm: Arm) -> list[str]:
     asked = {
         SELECTION: bool(config.select) and not arm.reference,
         SAMPLED: config.sampled > 0,
-        RECOVERY: config.recovery,
+        **{recovery_stage(beginning): config.recovery for beginning in config.recovery_from},
         SHORTENED: config.conciseness,
         JUDGED: config.judge.who is not Who.nobody,
     }
@@ -72,8 +72,9 @@ class HeldOut:
             temperature = config.sampling.temperature or 1.0
             sampling = replace(config.sampling, temperature=temperature)
             self._play(SAMPLED, drawn, self._tasks(config.tasks), sampling=sampling)
-        if self.arm.stage(RECOVERY) in wanted:
-            self._recover()
+        for beginning in config.recovery_from:
+            if self.arm.stage(recovery_stage(beginning)) in wanted:
+                self._recover(beginning)
         if self.arm.stage(SHORTENED) in wanted:
             work = Shorten(2 if config.sampling.temperature else 1, config.max_steps, config.max_invalid)
             self._make_of_episodes(SHORTENED, work, conciseness)
@@ -86,12 +87,17 @@ class HeldOut:
     def _tasks(self, selection: TaskSelection) -> Callable[[], Sequence[Task]]:
         return lambda: self.experiment.services.collecting.tasks(selection, training=False)
 
-    def _recover(self) -> None:
-        """Measures how often the policy still succeeds from the beginnings of the warm start's failed episodes
-        (Agent-R, Table 3)."""
+    def _recover(self, beginning: Beginning) -> None:
+        """Measures how often the policy still succeeds from beginnings of the warm start's episodes: the same states
+        for every policy."""
+        prefixes = {
+            Beginning.random: BadBeginning(self.experiment.plan.seed(0)),
+            Beginning.refusal: AfterRefusals(1),
+            Beginning.two_refusals: AfterRefusals(2),
+        }
         source = self._episodes(WARM_START)
         one = Sample(1, self.config.max_steps, self.config.max_invalid)
-        self._play(RECOVERY, Grow(one, BadBeginning(self.experiment.plan.seed(0))), source.tasks, source)
+        self._play(recovery_stage(beginning), Grow(one, prefixes[beginning]), source.tasks, source)
 
     def _episodes(self, arm: Arm) -> Forest:
         return Forest(self.experiment.store.layout.stage(arm.stage(EVAL)), arm.stage(EVAL))

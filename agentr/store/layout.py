@@ -9,7 +9,8 @@ first where
 control/{train,eval}                            the control arm
 ceiling/{demonstrations,dataset,train,eval}     the arm that imitates the expert on the tasks that were searched
 
-After ``eval`` come ``sampled``, ``recovery``, ``shortened`` and ``judged``, where they are measured.
+After ``eval`` come ``sampled``, ``recovery``, ``after_refusal``, ``after_two_refusals``, ``shortened`` and ``judged``,
+where they are measured.
 """
 
 import re
@@ -26,6 +27,8 @@ EVAL = "eval"
 SELECTION = "selection"
 SAMPLED = "sampled"
 RECOVERY = "recovery"
+#: The stages that go on from bad beginnings (`recovery_stage`).
+RECOVERIES = (RECOVERY, "after_refusal", "after_two_refusals")
 SHORTENED = "shortened"
 JUDGED = "judged"
 PROBE = "probe"
@@ -83,6 +86,11 @@ class Arm:
 
 WARM_START = Arm(ArmKind.WARM_START)
 CONTROL, CEILING = Arm(ArmKind.CONTROL), Arm(ArmKind.CEILING)
+
+
+def recovery_stage(beginning: str) -> str:
+    """Returns the stage of episodes that go on from bad beginnings of a kind (``agentr.config.schema.Beginning``)."""
+    return RECOVERY if beginning == "random" else f"after_{beginning}"
 
 
 def arm_of(round_: int) -> Arm:

@@ -109,7 +109,6 @@ ArmView = TypedDict(
         "folder": str,
         "policy": str,  # name by which trees name the policy that was trained here; empty if none was
         "success": Estimate | None,
-        "recovery": Estimate | None,
         "trees": int,
         "solved": int,
         "rows": int,

@@ -6,13 +6,14 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from agentr.collect.demonstrate import Demonstrate
-from agentr.collect.grow import BadBeginning, Grow
-from agentr.collect.job import TreeJob, run_job
+from agentr.collect.grow import AfterRefusals, BadBeginning, Grow
+from agentr.collect.job import TreeJob, Unit, run_job
 from agentr.collect.units import Limits, StageProgress, run_units
 from agentr.config.policy import SamplingConfig
 from agentr.config.schema import TaskSelection
@@ -38,7 +39,7 @@ from env_servers.app import create_app
 from tests.env_servers.support import TOKEN, Counter, serving
 from tests.players import SloppyExpert, ThinkingExpert, sloppy_agent, thinking_agent
 from tests.policy.test_families import codec_of
-from tests.trees import codec
+from tests.trees import add, codec, new_tree, reasoned
 
 SEARCH = UCTConfig(iterations=4, max_depth=8, width=3)
 
@@ -577,3 +578,34 @@ def test_recovery_starts_from_the_same_bad_beginnings(server: EnvServer, tmp_pat
         assert prefix == [n.text for n in failed.read(a.task.key).nodes[1 : len(prefix) + 1]]
         assert 1 <= len(prefix) < 6
     assert sum(bool(t.successes()) for t in strong) > sum(bool(t.successes()) for t in weak)
+
+
+def refused(*turns: bool, outcome: Outcome = Outcome.FAILURE, other: bool = False) -> Tree:
+    """An episode whose turns were carried out or not; perhaps with a second one that was refused at once."""
+    tree, node = new_tree(), 0
+    for place, valid in enumerate(turns):
+        ended = outcome if place == len(turns) - 1 else None
+        node = add(tree, node, reasoned(f"turn {place}", 0.0, ended, valid)).id
+    if other:
+        add(tree, add(tree, 0, reasoned("wrong", valid=False)).id, reasoned("x", 0.0, Outcome.FAILURE))
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("tree", "one", "two"),
+    [
+        (refused(True, False, True, False, False, True), 2, 5),
+        (refused(False, False, True, outcome=Outcome.SUCCESS), 1, 2),
+        (refused(True, False), None, None),  # it ended with it
+        (refused(True, True, True), None, None),
+        (refused(False, True, False, True), 1, None),
+        (refused(True, True, True, other=True), None, None),  # the first episode counts
+        (new_tree(), None, None),
+    ],
+)
+def test_a_beginning_ends_after_the_first_refusals_in_a_row(tree: Tree, one: int | None, two: int | None) -> None:
+    for count, last in ((1, one), (2, two)):
+        work = AfterRefusals(count)
+        assert work.applies(tree) is (last is not None)
+        if last is not None:
+            assert work.last(cast(Unit, SimpleNamespace(begun=lambda: tree)))[1] == last

@@ -131,6 +131,7 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
             r"4000 tokens for a turn leave no room for a prompt in model\.max_model_len = 1024",
         ),
         (["run.control=true", "warm_start.enabled=false"], r"run\.control: the control trains on demonstrations"),
+        (["eval.recovery=true", "eval.recovery_from=[]"], r"eval\.recovery_from: the list is empty"),
         (["run.ceiling=true", "warm_start.enabled=false"], r"run\.ceiling: the ceiling trains on demonstrations"),
         (["method.type=eto", "method.pairs.baseline=own"], r"method\.episodes = 1 makes only one"),
         (

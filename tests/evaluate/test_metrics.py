@@ -147,6 +147,26 @@ def test_best_of_several_episodes() -> None:
     assert (result.success.mean, result.best) == (0.25, 0.5)
 
 
+def test_success_with_refusals_has_as_many_episodes_as_there_are() -> None:
+    def played(name: str, *valid: bool, won: bool) -> Tree:
+        tree, node = new_tree(name=name), 0
+        for place, turn in enumerate(valid):
+            last = place == len(valid) - 1
+            ended = (Outcome.SUCCESS if won else Outcome.FAILURE) if last else None
+            node = add(tree, node, reasoned(f"x{place}", float(won and last), ended, turn)).id
+        return tree
+
+    trees = [
+        played("a", True, True, won=True),
+        played("b", False, True, won=True),
+        played("c", False, True, False, won=False),
+        played("d", False, False, False, True, won=True),
+    ]
+    found = evaluate(trees).after_refusals
+    assert [(round(found[k].mean, 3), found[k].n) for k in (1, 2, 3)] == [(0.667, 3), (0.5, 2), (1.0, 1)]
+    assert Evaluation.from_dict(json.loads(json.dumps(evaluate(trees).as_dict()))).after_refusals == found
+
+
 def test_repeated_sequences() -> None:
     nodes = door().path(3)
     assert repeated(nodes, 1) == 0

@@ -6,7 +6,6 @@ import pytest
 
 import agentr
 from agentr.collect.units import StageProgress, as_dict
-from agentr.errors import DataError
 from agentr.observe.accounts import Account, accounts
 from agentr.observe.card import write_run_card
 from agentr.store.files import read_json, write_json
@@ -49,7 +48,7 @@ def test_what_is_begun_is_finished_failed_or_left_out(root: Path) -> None:
     grown(root, "rounds/02/collect", 3, 4, failed=2, skipped=5)
     grown(root, "rounds/03/collect", 1, 0, failed=0, skipped=0, unknown=2)
     run = agentr.open(root)
-    found = {one.title: one for one in accounts(run)}
+    found = {one.title: one for one in accounts(run, [])}
     assert found["round 2: collect"] == Account("round 2: collect", "task", 14, 7, 3, 2, {"skipped": 5})
     assert found["round 3: collect"].left_out == {"unaccounted for": 2}
     rows = found["round 1: dataset"]
@@ -58,8 +57,8 @@ def test_what_is_begun_is_finished_failed_or_left_out(root: Path) -> None:
     for one in found.values():
         assert one.begun == one.finished + one.failed + sum(one.left_out.values()), one
         assert one.succeeded is None or one.succeeded <= one.finished
-    assert {one.title for one in accounts(run, [arm_of(2)])} == {"round 2: collect"}
-    assert list(accounts(run, [CONTROL])) == []
+    assert {one.title for one in accounts(run, [], [arm_of(2)])} == {"round 2: collect"}
+    assert list(accounts(run, [], [CONTROL])) == []
 
 
 def test_the_card_of_a_run_has_them_with_what_it_came_to(root: Path) -> None:
@@ -77,8 +76,11 @@ def test_the_card_of_a_run_has_them_with_what_it_came_to(root: Path) -> None:
     assert "One seed." in text and str(root) not in text
 
 
-def test_damaged_counts_are_named(root: Path) -> None:
+def test_a_stage_whose_counts_are_damaged_is_named_beside_the_others(root: Path) -> None:
     file = root / "rounds/01/dataset/manifest.json"
     write_json(file, {**read_json(file), "dropped": {"too long": "many"}})
-    with pytest.raises(DataError, match="is damaged"):
-        list(accounts(agentr.open(root)))
+    (root / "rounds/01/collect/manifest.json").unlink()
+    write_run_card(agentr.open(root), root / "card.md")
+    text = (root / "card.md").read_text()
+    assert "round 1: dataset cannot be read: " in text and "round 1: collect cannot be read: " in text
+    assert "| round 1: dataset |" not in text and "| round 1: eval | 3 tasks |" in text

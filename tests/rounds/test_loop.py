@@ -12,7 +12,7 @@ import pytest
 
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.episode_judge import Assess
-from agentr.collect.grow import Grow
+from agentr.collect.grow import AfterRefusals, BadBeginning, Grow
 from agentr.collect.job import TreeJob
 from agentr.config.identity import Identity
 from agentr.errors import DataError, InfraError
@@ -118,7 +118,7 @@ def test_the_stages_of_a_run_in_their_order_and_who_answers_in_each(tmp_path: Pa
         [PREFER, "eval.recovery=true"],
         ["run.ceiling=true", "eval.select=train", "env.allow_leaks=true"],
         ["run.ceiling=true", "run.control=false", "eval.recovery=true"],
-        ["eval.sampled=2", "eval.recovery=true"],
+        ["eval.sampled=2", "eval.recovery=true", "eval.recovery_from=[refusal, random, two_refusals]"],
     ],
 )
 def test_the_plan_names_the_stages_that_are_made_in_their_order(tmp_path: Path, overrides: list[str]) -> None:
@@ -297,15 +297,18 @@ def test_the_seed_of_a_run_and_its_rounds_reach_every_draw(tmp_path: Path) -> No
 
 
 def test_all_policies_are_measured_on_the_same_tasks_with_the_same_draws(tmp_path: Path) -> None:
-    _, notes = whole(tmp_path, "eval.recovery=true", "eval.tasks.split=test", notes=Notes({"rounds/00/eval": 1}))
+    said = ["eval.recovery=true", "eval.recovery_from=[two_refusals, random]", "eval.tasks.split=test"]
+    experiment, notes = whole(tmp_path, *said, notes=Notes({"rounds/00/eval": 1}))
     evaluated = [job for stage, (job, _) in notes.stages.items() if stage.endswith("/eval")]
     assert len(evaluated) == 4 and {(job.seed, job.tasks) for job in evaluated} == {
         (evaluated[0].seed, tuple(HELD_OUT))
     }
-    recovered = [job for stage, (job, _) in notes.stages.items() if stage.endswith("/recovery")]
-    assert len(recovered) == 4 and {job.source for job in recovered} == {tmp_path / "rounds/00/eval"}, (
-        "from the warm start's failures"
-    )
+    kinds = {"recovery": BadBeginning(experiment.plan.seed(0)), "after_two_refusals": AfterRefusals(2)}
+    for name, beginnings in kinds.items():
+        recovered = [job for stage, (job, _) in notes.stages.items() if stage.endswith(f"/{name}")]
+        assert len(recovered) == 4 and {job.source for job in recovered} == {tmp_path / "rounds/00/eval"}
+        assert {job.work for job in recovered} == {Grow(Sample(1), beginnings)}
+    assert not any(stage.endswith("/after_refusal") for stage in notes.stages), "only what was asked for"
 
 
 # the end --------------------------------------------------------------------------------------------------------------

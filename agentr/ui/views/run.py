@@ -163,7 +163,6 @@ def _arm(
         "folder": arm.arm.folder,
         "policy": trained.name if trained is not None and trained.sealed else "",
         "success": asdict(evaluation.success) if evaluation else None,
-        "recovery": asdict(found.recovery) if found and found.recovery else None,
         "trees": found.trees if found else 0,
         "solved": found.solved if found else 0,
         "rows": dataset.rows,

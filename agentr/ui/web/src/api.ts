@@ -6,7 +6,6 @@ export interface ArmView {
   folder: string;
   policy: string;
   success: Estimate | null;
-  recovery: Estimate | null;
   trees: number;
   solved: number;
   rows: number;
@@ -42,7 +41,7 @@ export interface ComparedPoint {
   calls: number;
   tokens: number;
   seconds: number;
-  gain: Estimate | null;
+  gain: Contrast | null;
   way: Estimate | null;
 }
 

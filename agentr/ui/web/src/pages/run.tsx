@@ -126,7 +126,7 @@ function Policies({ arms, run }: { arms: ArmView[]; run: string }) {
         <table class="policies">
           <thead>
             <tr>
-              <th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Recovery</th><th scope="col" class="num">Trees solved</th><th scope="col" class="num">Rows</th>
+              <th scope="col">Policy</th><th scope="col">Success</th><th scope="col" class="num">Trees solved</th><th scope="col" class="num">Rows</th>
               <th scope="col" class="num">Calls</th><th scope="col" class="num">Tokens</th><th scope="col" class="num">Cached</th><th scope="col" class="num">Work</th>
               <th scope="col">Look at</th>
             </tr>
@@ -136,7 +136,6 @@ function Policies({ arms, run }: { arms: ArmView[]; run: string }) {
               <tr>
                 <th scope="row"><Said text={arm.title} /></th>
                 <td><Whisker found={arm.success} small /></td>
-                <td><Whisker found={arm.recovery} small /></td>
                 <td class="num">{arm.trees ? `${arm.solved} of ${arm.trees}` : "–"}</td>
                 <td class="num">{count(arm.rows)}</td>
                 <td class="num">{count(arm.calls)}</td>
