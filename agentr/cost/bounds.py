@@ -248,6 +248,10 @@ def _taught(config: Config) -> Iterator[str]:
     if warm.enabled and warm.teacher.who is Who.openai:
         episodes = _times(_sum(count_tasks(config.env, selection) for selection in warm.tasks), warm.episodes)
         yield f"demonstrations: {_of(episodes)} episodes by {warm.teacher.openai.model}, whose turns are not counted"
+        if config.run.ceiling:
+            times = config.run.rounds if config.collect.fresh_tasks else 1
+            searched = _times(count_tasks(config.env, config.collect.tasks), warm.episodes * times)
+            yield f"ceiling: up to {_of(searched)} episodes by {warm.teacher.openai.model}, not counted either"
 
 
 def _optimiser_steps(warm_start: WarmStartConfig, env: EnvConfig, rounds: Sequence[_Round], references: int) -> Bound:

@@ -69,9 +69,16 @@ def _made(arm: Arm, eval_: EvalConfig) -> list[str]:
 
 
 def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
-    """Returns the names of the stages that ``run_rounds`` seals, in this order."""
+    """Returns the names of the stages that ``run_rounds`` seals, in this order.
+
+    Raises:
+        RunError: The ceiling is asked for, and no round searches tasks.
+    """
     config = experiment.plan.config
     run, eval_, warm = config.run, config.eval, config.warm_start.enabled
+    searches = any(methods[number].exploration(number) for number in range(1, run.rounds + 1))
+    if CEILING in experiment.plan.references and not searches:
+        raise RunError("the ceiling has no tasks: no round searches any", hint="Set run.ceiling=false.")
     stages = [
         MODEL,
         *map(WARM_START.stage, (DEMONSTRATIONS, DATASET, TRAIN) if warm else ()),

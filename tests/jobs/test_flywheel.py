@@ -7,6 +7,7 @@ import pytest
 import agentr
 from agentr.collect.advisor import ANSWERS
 from agentr.collect.operators import OPERATORS
+from agentr.observe.accounts import accounts
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from tests.chaos.driver import SMALL, end, kill, start, wait_for
@@ -37,6 +38,9 @@ EVOLVING = [
     "eval.judge.who=policy",
     "eval.judge.sampling.max_tokens=16",
     "eval.recovery=true",
+    "eval.recovery_from=[random,refusal,two_refusals]",
+    "eval.sampled=2",
+    "run.ceiling=true",
 ]
 
 
@@ -49,7 +53,8 @@ def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
         assert driver.wait(600) == 0, log.read_text()[-3000:]
     finally:
         end(driver)
-    round_ = agentr.open(root).rounds[1]
+    run = agentr.open(root)
+    round_ = run.rounds[1]
     trees = list(Forest(root / "rounds/01/evolve"))
     tried = {made.operator for tree in trees for made in tree.evolutions}
     assert {"rollout", "correct_flawed", "hint_step", "hint_end", "correct_step"} <= tried <= set(OPERATORS)
@@ -76,7 +81,12 @@ def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
     assert round_.judged.measures["judged right"].n == 4 and all(
         leaf.verdict for tree in round_.judged for leaf in tree.ended()
     )
-    assert round_.recovery.sealed
+    assert round_.recovery.sealed and round_.after_refusal.sealed and round_.after_two_refusals.sealed
+    assert round_.sampled.evaluation.passes.keys() == {"pass@1", "pass@2", "pass^2"}
+    assert set(run.ceiling.demonstrations.tasks()) == set(round_.collect.tasks()), "exactly what was searched"
+    assert run.ceiling.train.summary.steps == round_.train.summary.steps and run.complete
+    assert all(one.begun == one.finished + one.failed + sum(one.left_out.values()) for one in accounts(run, []))
+    assert "| ceiling: demonstrations | 6 tasks | 6 |" in (root / "card.md").read_text()
     tables = {table["title"]: table for table in held_in(root / "report.html")["api/run?run=run"]["tables"]}
     assert "judge agrees" in tables["Economy"]["lines"]["round 1"]
     assert any("episodes the judge finds" in note for note in tables["Flywheel, round 1"]["notes"])

@@ -15,7 +15,7 @@ from agentr.collect.episode_judge import Assess
 from agentr.collect.grow import AfterRefusals, BadBeginning, Grow
 from agentr.collect.job import TreeJob
 from agentr.config.identity import Identity
-from agentr.errors import DataError, InfraError
+from agentr.errors import DataError, InfraError, RunError
 from agentr.methods import load, methods_of, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment
@@ -238,6 +238,14 @@ def test_the_ceiling_imitates_the_expert_on_exactly_the_tasks_that_were_searched
     assert notes.stages["ceiling/eval"][1] == "ceiling/train"
     record = experiment.store.record("ceiling/demonstrations")
     assert record is not None and set(record.inputs) == {"rounds/01/collect", "rounds/02/collect"}
+
+
+def test_a_ceiling_without_a_search_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    notes = Notes()
+    with pytest.raises(RunError, match="no round searches any"):
+        whole(tmp_path, "method.type=sft", "run.ceiling=true", notes=notes)
+    assert notes.stages == {} and notes.trainings == []
+    whole(tmp_path / "plain", "method.type=sft")
 
 
 def test_one_of_the_two_is_made_without_the_other(tmp_path: Path) -> None:
