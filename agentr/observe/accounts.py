@@ -9,7 +9,6 @@ from agentr.observe.problems import PageProblem, read_or
 from agentr.outside import typed
 from agentr.read.run import Run
 from agentr.read.stage import Dataset, Rollouts, Stage, Trees
-from agentr.store.dataset import read_manifest
 from agentr.store.layout import Arm, stage_of, title_of
 
 
@@ -96,7 +95,7 @@ def _trees(stage: Stage, parts: list[Trees]) -> Account:
 
 
 def _rows(title: str, parts: list[Dataset]) -> Account:
-    read = [typed(_Rows, read_manifest(part.path), str(part.path)) for part in parts]
+    read = [typed(_Rows, part.manifest, str(part.path)) for part in parts]
     dropped = sum((Counter(one.dropped) for one in read), Counter[str]())
     rows = sum(one.rows for one in read)
     return Account(title, "candidate", rows + dropped.total(), rows, None, 0, dict(dropped))

@@ -297,9 +297,14 @@ class Dataset(Stage):
     kind = DatasetSummary
 
     @property
+    def manifest(self) -> dict[str, Any]:
+        """What it says of itself: its rows, and how many candidates were dropped for which reason."""
+        return read_manifest(self.path)
+
+    @property
     def type(self) -> str:
         """sequences or preferences."""
-        return read_manifest(self.path)["type"]
+        return self.manifest["type"]
 
     @property
     def rows(self) -> Rows:
