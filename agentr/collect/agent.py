@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from agentr.collect.asked import answered, check_settings, codec_of, following, heard, narrowed, refusals
 from agentr.collect.meter import Meter
+from agentr.collect.redraw import drawn_again, refused_since
 from agentr.collect.sampler import Sampler
 from agentr.collect.sessions import Sessions
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyConfig, SamplingConfig
 from agentr.config.schema import Config, EnvConfig, TaskSelection
-from agentr.config.turns import CutOff, FullContext, PromptConfig, TurnsConfig, WithoutAction
+from agentr.config.turns import CutOff, FullContext, PromptConfig, RepeatRefused, TurnsConfig, WithoutAction
 from agentr.envs.client import EnvClient, Session
 from agentr.errors import PromptRefused
 from agentr.policy.base import GenerateRequest, Policy
@@ -275,9 +276,17 @@ class Agent:
             completions, cost, seconds = await self._sampler(codec).draw(request, prefix)
         except PromptRefused as refused:
             return _refused(tree.nodes[asked.node], session, asked.n, refused)
+        again = self.turns.repeat_refused is not RepeatRefused.allow and not prefix
+        chosen, avoid = 0, refused_since(tree, asked.node) if again else set[str]()
+        if avoid:
+            completions, more, took, chosen = await drawn_again(
+                self._sampler(codec), request, completions, avoid, lambda one: self._parse(one).action, self.turns
+            )
+            cost, seconds = cost + more, seconds + took
         if request.sampling.form:  # an engine reports them under the grammar, and a trainer cannot compute them so
             completions = [replace(completion, logprobs=()) for completion in completions]
-        return await self._execute(tree, asked.node, session, prompt, completions, cost, seconds)
+        turns = await self._execute(tree, asked.node, session, prompt, completions, cost, seconds)
+        return replace(turns, events={**turns.events, "redrawn": chosen}) if chosen else turns
 
     async def _execute(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentr.config.turns import Dialect, FullContext, PromptConfig, TurnFormat, TurnsConfig
+from agentr.config.turns import Dialect, FullContext, PromptConfig, RepeatRefused, TurnFormat, TurnsConfig
 from agentr.errors import ConfigError
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Tree
@@ -121,6 +121,7 @@ def check_settings(prompt: PromptConfig, turns: TurnsConfig) -> None:
         "prompt.examples": prompt.examples > 0,
         "turns.full_context": turns.full_context is FullContext.truncate,
         "turns.keep_reasoning": not turns.keep_reasoning,
+        "turns.repeat_refused": turns.repeat_refused is not RepeatRefused.allow,
         "turns.format": turns.format is not TurnFormat.environment,
     }
     if named := [key for key, is_set in own.items() if is_set]:

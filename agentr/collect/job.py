@@ -178,6 +178,5 @@ async def run_job(
                     Unit(task, derived_seed(job.seed, job.work.kind, task.key), agent, forest, source, helper)
                 )
 
-            return await run_units(
-                job.tasks, make, forest, progress, job.limits, job.work.max_completions(agent.spec.step_limit)
-            )
+            most = job.work.max_completions(agent.spec.step_limit) * agent.turns.draws
+            return await run_units(job.tasks, make, forest, progress, job.limits, most)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from agentr.config.checks import Section
 
@@ -48,6 +48,17 @@ class FullContext(StrEnum):
     What it says then is context in rows that are whole paths, and not learnt: they show more than it saw."""
 
 
+class RepeatRefused(StrEnum):
+    """What becomes of a turn whose action was refused since the last one that was carried out."""
+
+    allow = "allow"
+    """It is made again."""
+    redraw = "redraw"
+    """Other turns are drawn, and the commonest of them whose action was not refused is taken, if there is one."""
+    vote = "vote"
+    """As many are drawn, and the commonest is taken, refused or not: what drawing alone does, to compare with."""
+
+
 class TurnFormat(StrEnum):
     """How actions stand in the agent's turns."""
 
@@ -85,6 +96,10 @@ class TurnsConfig(Section):
     full_context: FullContext = FullContext.end
     """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy.
     What it says without them is not learnt from rows that are whole paths."""
+    repeat_refused: RepeatRefused = RepeatRefused.allow
+    """Whether an action that the environment did not carry out may be made again before another one is."""
+    redraws: PositiveInt = 4
+    """Of repeat_refused: how many other turns are drawn."""
     grammar: bool = True
     """Whether a turn of which a program demands a call or JSON follows a grammar as an engine draws it. False draws it
     freely: online methods then learn it, and the program bears those that are neither (docs/your_agent.md)."""
@@ -92,3 +107,8 @@ class TurnsConfig(Section):
     """Whether the reasoning of a turn (``<think>`` to ``</think>``) stays in later prompts.
     False leaves it out, as the templates of reasoning models do: turns become rows of their own, and engines compute
     anew what follows it (docs/models.md)."""
+
+    @property
+    def draws(self) -> int:
+        """How many completions a turn may take."""
+        return 1 if self.repeat_refused is RepeatRefused.allow else 1 + self.redraws

@@ -189,7 +189,7 @@ class _Round:
         completions = (
             Bound(None, "the server's step limit")
             if unbounded
-            else _completions(config.collect, grown, explored, limit)
+            else _completions(config.collect, grown, explored, limit, config.turns.draws)
         )
         beside = [stage for stage, work in stages.items() if not work.max_completions(limit or 1)]
         train = config.train[min(number, len(config.train)) - 1]
@@ -216,10 +216,10 @@ def _sum(bounds: Iterable[Bound]) -> Bound:
     return Bound(total)
 
 
-def _completions(collect: CollectConfig, grown: list, tasks: Bound, limit: int) -> Bound:
+def _completions(collect: CollectConfig, grown: list, tasks: Bound, limit: int, draws: int) -> Bound:
     if not grown:
         return Bound(0)
-    per_tree = [work.max_completions(limit) for work in grown]
+    per_tree = [work.max_completions(limit) * draws for work in grown]
     budget = collect.max_completions
     # one tree is started even if it might not fit; a tree that is taken up again counts with what it has drawn before
     if budget:

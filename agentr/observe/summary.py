@@ -179,6 +179,11 @@ def summarise(run: Run) -> RunSummary:
             "held-out split": config["eval"]["tasks"]["split"]
             + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
             **{key: revise[key] for key in ("splice", "judge") if key in revise},
+            **(
+                {"repeated refused actions": config["turns"]["repeat_refused"]}
+                if config.get("turns", {}).get("repeat_refused", "allow") != "allow"
+                else {}
+            ),
             **({"conversations": "; ".join(remarks)} if remarks else {}),
             **(
                 {"searched on from": _SEARCHED.format_map({**dict.fromkeys(_SEARCH, "?"), **run.search})}

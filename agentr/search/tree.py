@@ -195,8 +195,8 @@ class Tree:
         revisions: Attempts to revise bad paths, in the order made.
         evolutions: Attempts to make better episodes of those that are there, in the order made.
         cost: What the tree cost.
-        events: How often something happened that is no cost: duplicates, unparsed, not_repeated, judge_malformed,
-            revise_no_transition.
+        events: How often something happened that is no cost: duplicates, unparsed, not_repeated, redrawn,
+            judge_malformed, revise_no_transition.
         spent: What each expansion took, in the order made. Not part of the tree's text.
         stage: Stage of a run that the tree was read from; empty for a tree in growth. Not part of the tree's text.
         hiding: How turns are shown once others follow, where their reasoning is left out then; None shows them as they
