@@ -30,6 +30,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
             "agentr compare configs/compare/eto.yaml --base configs/compare/tasks/textcraft.yaml --vary "
             "method.pairs.tasks=15,30,60"
         ),
+        "agentr compare --out runs/compare --power 5",
     ),
     "submit": (
         "agentr submit configs/demo.yaml --address http://head:8265 cluster=cpu_cluster run.dir=/shared/runs/demo",

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 CUT = [
     *SMALL,
     "run.rounds=3",
+    "turns.repeat_refused=redraw",
     "warm_start.train.steps=20",
     "train=[{steps: 4, batch_size: 4, micro_batch_size: 2, bf16: false, max_length: 768}]",
     "collect.tasks={split: train, where: {depth: 1}, limit: 8}",
@@ -41,3 +42,6 @@ def test_an_online_round_goes_on_from_rounds_of_trees(tmp_path: Path) -> None:
     assert {tree.policy for tree in rollouts.steps[1].trees} == {"rounds/02/train"}, "the last round of trees begins it"
     assert set(rollouts.validations()) >= {1, 2} and online.train.summary.online_steps == 2
     assert {tree.policy for tree in run.rounds[2].collect} == {"rounds/01/train"}
+    greedy = list(run.rounds[1].eval)  # what is sampled from so small a model has few actions at all
+    chosen = sum(not node.logprobs for tree in greedy for node in tree.nodes[1:])
+    assert chosen == sum(tree.events.get("redrawn", 0) for tree in greedy) > 0, "turns instead of refused ones"
