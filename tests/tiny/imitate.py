@@ -25,6 +25,8 @@ class ImitateConfig(ImitationConfig):
     """Least return of what is imitated."""
     revises: bool = False
     """Whether there is the second stage."""
+    searches: bool = True
+    """Without it no task is searched, and there is nothing to imitate."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Imitate(Imitation[ImitateConfig]):
     config_class = ImitateConfig
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
-        return {"collect": Grow(UCT(self.config.search))} | ({"revise": Revise()} if self.config.revises else {})
+        found = {"collect": Grow(UCT(self.config.search))} | ({"revise": Revise()} if self.config.revises else {})
+        return found if self.config.searches else {}
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
         targets = Targets.of(round_.config.build)
