@@ -98,7 +98,7 @@ class Comparison:
             none is finished.
         differences: Success of each label's last policy less that of each other's, by both labels, paired by task and
             seed; p-values are adjusted for as many comparisons as there are pairs of labels (Holm).
-        spreads: How the differences to the first label vary, of labels with at least two seeds.
+        spreads: How the differences to the first label of ``last`` vary, of labels with at least two seeds.
         tasks: The held-out tasks under these policies.
         failed: Runs that could not be finished, and why.
     """

@@ -283,7 +283,7 @@ def power_table(comparison: Comparison, points: float) -> Table:
             "how many seeds it takes cannot be said of one method, or of one seed",
             hint="Let two methods of the comparison finish with two seeds, such as --seeds 0,1.",
         )
-    first = next(iter(comparison.points))
+    first = next(iter(comparison.last))
     shown = Table(
         title=f"What tells {points:g} points over {first} from none ({100 * POWER:.0f} % of the time, at a level of "
         f"{100 * LEVEL:.0f} %)",
