@@ -17,7 +17,7 @@ from agentr.collect.sessions import Sessions
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyConfig, SamplingConfig
 from agentr.config.schema import Config, EnvConfig, TaskSelection
-from agentr.config.turns import CutOff, FullContext, PromptConfig, RepeatRefused, TurnsConfig, WithoutAction
+from agentr.config.turns import CutOff, FullContext, PromptConfig, TurnsConfig, WithoutAction
 from agentr.envs.client import EnvClient, Session
 from agentr.errors import PromptRefused
 from agentr.policy.base import GenerateRequest, Policy
@@ -270,22 +270,18 @@ class Agent:
         prefix: str = "",
         reuse_prefix: bool = True,
     ) -> Expanded:
-        codec = self._codec(tree.nodes[asked.node].asked)
+        sampler = self._sampler(codec := self._codec(tree.nodes[asked.node].asked))
         request = _request(self, codec, tree, asked, prompt, prefix, reuse_prefix)
         try:
-            completions, cost, seconds = await self._sampler(codec).draw(request, prefix)
-        except PromptRefused as refused:
-            return _refused(tree.nodes[asked.node], session, asked.n, refused)
-        again = self.turns.repeat_refused is not RepeatRefused.allow and not prefix
-        chosen, avoid = 0, refused_since(tree, asked.node) if again else set[str]()
-        if avoid:
-            completions, more, took, chosen = await drawn_again(
-                self._sampler(codec), request, completions, avoid, lambda one: self._parse(one).action, self.turns
-            )
-            cost, seconds = cost + more, seconds + took
+            completions, cost, seconds = await sampler.draw(request, prefix)
+            refused = set[str]() if prefix else refused_since(tree, asked.node, self.turns)
+            again = (sampler, request, completions, refused, lambda one: self._parse(one).action, self.turns)
+            completions, more, took, chosen = await drawn_again(*again)
+        except PromptRefused as error:
+            return _refused(tree.nodes[asked.node], session, asked.n, error)
         if request.sampling.form:  # an engine reports them under the grammar, and a trainer cannot compute them so
             completions = [replace(completion, logprobs=()) for completion in completions]
-        turns = await self._execute(tree, asked.node, session, prompt, completions, cost, seconds)
+        turns = await self._execute(tree, asked.node, session, prompt, completions, cost + more, seconds + took)
         return replace(turns, events={**turns.events, "redrawn": chosen}) if chosen else turns
 
     async def _execute(

@@ -13,9 +13,12 @@ from agentr.seeds import derived_seed
 from agentr.types import Completion, Cost
 
 
-def refused_since(tree: Tree, node: int) -> set[str]:
-    """Returns the actions on the path to ``node`` that were not carried out, after the last one that was."""
+def refused_since(tree: Tree, node: int, turns: TurnsConfig) -> set[str]:
+    """Returns the actions on the path to ``node`` that were not carried out, after the last one that was; none where
+    they may be made again."""
     found = set[str]()
+    if turns.repeat_refused is RepeatRefused.allow:
+        return found
     for turn in reversed(tree.path(node)):
         if turn.valid:
             break

@@ -88,7 +88,9 @@ def test_what_was_refused_since_the_last_action_that_was_carried_out(
     turns: Sequence[tuple[str, bool]], expected: set[str]
 ) -> None:
     tree = after(*turns)
-    assert refused_since(tree, len(tree.nodes) - 1) == expected
+    for how in ALL:
+        there = set() if how is RepeatRefused.allow else expected
+        assert refused_since(tree, len(tree.nodes) - 1, TurnsConfig(repeat_refused=how)) == there
 
 
 @pytest.mark.parametrize(
