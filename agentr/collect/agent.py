@@ -192,10 +192,7 @@ class Agent:
 
     @property
     def sampler(self) -> Sampler:
-        return self._sampler(self.codec)
-
-    def _sampler(self, codec: ChatCodec) -> Sampler:
-        return Sampler(self.policy, codec, self.format)
+        return Sampler(self.policy, self.codec, self.format)
 
     def _codec(self, asked: Asked | None) -> ChatCodec:
         return codec_of(self.codec, asked, self.turns.dialect)
@@ -270,7 +267,8 @@ class Agent:
         prefix: str = "",
         reuse_prefix: bool = True,
     ) -> Expanded:
-        sampler = self._sampler(codec := self._codec(tree.nodes[asked.node].asked))
+        codec = self._codec(tree.nodes[asked.node].asked)
+        sampler = replace(self.sampler, codec=codec)
         request = _request(self, codec, tree, asked, prompt, prefix, reuse_prefix)
         try:
             completions, cost, seconds = await sampler.draw(request, prefix)
