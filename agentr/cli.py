@@ -271,8 +271,7 @@ def compare(
     if power is not None:
         Reporter().console.print(power_table(compare_runs(read_plan(folder), {}), power))
         return
-    if not configs:
-        raise ConfigError("no configuration to run", hint="Name YAML files, one for each method.")
+    configs = configs or []
     if mistaken := next((str(config) for config in configs if "=" in str(config) and not config.exists()), None):
         raise ConfigError(f"there is no configuration file {mistaken}", hint=f"For a key use --set {mistaken}.")
     try:
@@ -362,9 +361,7 @@ def export(
     arm = run_cli.chosen(run, round_, lambda there: is_source(there, kind))
     for line in export_round(run_dir, arm.number, kind, out, per_turn=per_turn).lines():
         echo(line)
-    card = out.with_name(f"{out.name}.card.md")
-    write_run_card(run, card)
-    echo(f"The card of the run: {card}")
+    echo(f"The card of the run: {write_run_card(run, out.with_name(f'{out.name}.card.md'))}")
 
 
 @app.callback(invoke_without_command=True)

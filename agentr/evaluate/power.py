@@ -9,6 +9,7 @@ the variance seeds / S + problems / P + rest / (S P).
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -16,9 +17,8 @@ from agentr.evaluate.statistics import LEVEL
 
 #: Probability with which a difference that is there is to be found.
 POWER = 0.8
-#: A difference of so many standard errors is found with that probability: normal quantiles of 1 - LEVEL / 2 and POWER.
-ERRORS = 1.960 + 0.842
-assert (LEVEL, POWER) == (0.05, 0.8)
+#: A difference of so many standard errors is found with that probability.
+ERRORS = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ class Source:
     steps: int
 
 
-def write_run_card(run: Run, file: Path) -> None:
-    """Writes the card of a run: what was begun, what became of it, and what it came to.
+def write_run_card(run: Run, file: Path) -> Path:
+    """Writes the card of a run: what was begun, what became of it, and what it came to. Returns its file.
 
     Raises:
         DataError: The run has no stage yet.
@@ -82,6 +82,7 @@ def write_run_card(run: Run, file: Path) -> None:
         recipe=_fenced("yaml", _yaml(recipe(run.config))),
     )
     write_bytes(file, text.encode())
+    return file
 
 
 def write_cards(run: Run) -> list[Path]:

@@ -102,7 +102,7 @@ def test_how_many_seeds_it_takes_is_said_of_the_runs_so_far(tmp_path: Path) -> N
     assert (spreads["third"].seeds, spreads["third"].tasks) == (3, 24)
     assert f"{spreads['third'].tasks_for(0.2, 10):,}" in result.output and "no number" in result.output
     assert not (tmp_path / "comparison.json").exists(), "nothing was run or written"
-    assert "no configuration to run" in str(said().exception)
+    assert "at least one configuration" in str(said().exception)
     assert said("--power", "0").exit_code == 2
     for few in (several(tmp_path / "one", "first"), several(tmp_path / "seed", "first", "second", seeds=1)):
         with pytest.raises(DataError, match="cannot be said of one method, or of one seed"):
