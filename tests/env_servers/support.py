@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
+import psutil
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -225,3 +226,11 @@ def wait_until(ready: Any, what: str, timeout_s: float = 15.0) -> None:
     while not ready():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
         time.sleep(0.01)
+
+
+def running(pid: int) -> bool:
+    """Returns whether a process runs; one that has ended and that nobody waited for does not."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False

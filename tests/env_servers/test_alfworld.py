@@ -24,7 +24,7 @@ from env_servers.alfworld.environment import AlfworldState, _worded
 from env_servers.alfworld.games import Games
 from env_servers.base import UnknownTask
 from env_servers.household import Household
-from tests.env_servers.support import wait_until
+from tests.env_servers.support import running, wait_until
 
 NAME = "pick_cool_then_place_in_recep-Mug-None-Cabinet-1"
 
@@ -246,17 +246,9 @@ def test_killed_engines_are_replaced_and_none_outlives_its_server(data: Path, py
     assert own.step(own.fork(state), "look").valid
     assert own.reset(task)[1] == first
     pids = [engine._pid for engine in (own.engines._root, *(engine for engine, _ in own.engines._kept.values()))]
-    assert len(pids) >= 3 and all(map(runs, pids))
+    assert len(pids) >= 3 and all(map(running, pids))
     own.engines.close()
-    wait_until(lambda: not any(map(runs, pids)), "the engines to end")
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is alive; one that only waits to be collected is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until(lambda: not any(map(running, pids)), "the engines to end")
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from env_servers.protocol import TOKEN_ENV
 from env_servers.registry import ENVIRONMENTS, BadOptions, UnknownEnvironment, describe, load
-from tests.env_servers.support import ROOT, child_server, http_client, wait_until
+from tests.env_servers.support import ROOT, child_server, http_client, running, wait_until
 
 ENVIRON = {**{k: v for k, v in os.environ.items() if k != TOKEN_ENV}, "PYTHONPATH": str(ROOT)}
 
@@ -99,15 +98,6 @@ def test_it_dies_with_its_parent():
     parent.kill()
     parent.wait()
     wait_until(lambda: not running(child), "the server to die")
-
-
-def running(pid: int) -> bool:
-    """A process that nobody waited for is a zombie, not running."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        return status.rpartition(")")[2].split()[0] not in ("Z", "X")
-    except FileNotFoundError:
-        return False
 
 
 def test_what_cannot_be_imported_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch):

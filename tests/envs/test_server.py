@@ -16,8 +16,7 @@ from agentr.envs.fleet import EnvServers
 from agentr.envs.server import EnvServer, ServerState, Supervision
 from agentr.errors import InfraError
 from agentr.types import Task
-from tests.env_servers.support import ROOT, TOKEN, http_client, wait_until
-from tests.env_servers.test_main import running
+from tests.env_servers.support import ROOT, TOKEN, http_client, running, wait_until
 
 COUNTER = EnvConfig(name="tests.env_servers.support:Counter")
 # Many strikes: on a busy machine a child that is well misses some of such quick looks.
