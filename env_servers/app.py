@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from env_servers import agentgym as agentgym_protocol
 from env_servers import protocol as wire
 from env_servers.auth import AuthMiddleware
-from env_servers.base import Environment
+from env_servers.base import Environment, ExpertStep
 from env_servers.errors import add_error_handlers
 from env_servers.metrics import Metrics
 from env_servers.sessions import Limits, SessionTable
@@ -130,9 +130,7 @@ def _information(environment: Environment, table: SessionTable) -> APIRouter:
 
     @routes.get("/expert")
     async def expert(task: str) -> Response:
-        steps = await table.look_up(f"the expert for {task!r}", lambda: environment.expert(task))
-        pairs = None if steps is None else [(step.thought, step.action) for step in steps]
-        return _json(wire.ExpertResponse(task=task, steps=pairs))
+        return _demonstrated(task, await table.look_up(f"the expert for {task!r}", lambda: environment.expert(task)))
 
     return routes
 
@@ -160,6 +158,10 @@ def _sessions(table: SessionTable) -> APIRouter:
     async def actions(body: wire.SessionRequest) -> Response:
         return _json(wire.ActionsResponse(actions=await table.actions(body.session)))
 
+    @routes.post("/expert")
+    async def expert(body: wire.SessionRequest) -> Response:
+        return _demonstrated("", await table.expert(body.session))
+
     @routes.post("/snapshot")
     async def snapshot(body: wire.SessionRequest) -> Response:
         return _json(await table.snapshot(body.session))
@@ -173,6 +175,11 @@ def _sessions(table: SessionTable) -> APIRouter:
         return _json(wire.CloseResponse(closed=table.close(body.sessions)))
 
     return routes
+
+
+def _demonstrated(task: str, steps: list[ExpertStep] | None) -> Response:
+    pairs = None if steps is None else [(step.thought, step.action) for step in steps]
+    return _json(wire.ExpertResponse(task=task, steps=pairs))
 
 
 def _json(model: BaseModel) -> Response:

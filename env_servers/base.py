@@ -171,6 +171,13 @@ class Environment(ABC, Generic[State]):
         """A demonstration that earns the full reward, or None where the environment has no expert for the task."""
         return None
 
+    def expert_from(self, state: State) -> list[ExpertStep] | None:
+        """How the expert goes on from a state, to an end that counts as a success; None where it cannot.
+
+        The state is left as it is. An environment that has it says ``guides: true`` in its specification.
+        """
+        return None
+
     def actions(self, state: State) -> list[str]:
         """Some actions that make sense in this state, in a fixed order: what a person may choose from, and what random
         play draws.

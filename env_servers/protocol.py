@@ -177,6 +177,7 @@ class EnvironmentSpec(Wire):
     )
     can_fork: bool = True
     deterministic: bool = True
+    guides: bool = later(False, "Whether the expert goes on from any state, and not from the beginning alone.")
     reorders: bool = later(
         False, "Whether what comes side by side may come in another order: a replay then says what is to come next."
     )
@@ -305,7 +306,11 @@ class Snapshot(Wire):
 
 
 class ExpertResponse(Wire):
-    """A demonstration: pairs of thought and action; None where the environment has no expert for the task."""
+    """A demonstration: pairs of thought and action; None where the environment has no expert for it.
+
+    Attributes:
+        task: Empty for one that goes on from a session.
+    """
 
     task: str
     steps: list[tuple[str, str]] | None

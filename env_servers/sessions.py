@@ -10,13 +10,14 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from env_servers.base import Observation
+from env_servers.base import ExpertStep, Observation
 from env_servers.observation import CallStatus, OtherAnswer
 from env_servers.protocol import ObservedState, Snapshot
 from env_servers.session_store import GONE, Limits, Session, SessionStore, State
-from env_servers.worker import Refused
+from env_servers.worker import Refused, Worker
 
 __all__ = ["Limits", "Session", "SessionTable"]
 
@@ -126,6 +127,14 @@ class SessionTable(SessionStore[State]):
         async with self._use(session_id) as session:
             return await self._call(session, "actions", lambda: self._environment.actions(session.state))
 
+    async def expert(self, session_id: str) -> list[ExpertStep] | None:
+        """How the expert goes on from a session; None where it cannot, or the episode is over."""
+        async with self._use(session_id) as session:
+            if session.last.done:
+                return None
+            asked = partial(self._environment.expert_from, session.state)
+            return await self._call(session, "the expert", asked, self._look_ups)
+
     async def snapshot(self, session_id: str) -> Snapshot:
         """The state of a session as data."""
         async with self._use(session_id) as session:
@@ -182,10 +191,13 @@ class SessionTable(SessionStore[State]):
                 raise Refused(404, "the session was closed meanwhile", GONE)
             yield session
 
-    async def _call(self, session: Session[State], what: str, call: Callable[[], Result]) -> Result:
+    async def _call(
+        self, session: Session[State], what: str, call: Callable[[], Result], worker: Worker | None = None
+    ) -> Result:
         """A call that touches the session's state; closes the session if that cannot be trusted afterwards."""
         try:
-            return await self.worker.run(what, call, late=lambda _: self._environment.close(session.state))
+            run = (worker or self.worker).run
+            return await run(what, call, late=lambda _: self._environment.close(session.state))
         except Refused as refused:
             if refused.state_is_lost:
                 self._metrics.lost.inc()

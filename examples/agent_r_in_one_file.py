@@ -120,7 +120,7 @@ async def revise(trees: Trees, searched: Forest) -> Forest:
 
     Each is carried out in the environment, and kept if it earns what the good path did.
     """
-    return await trees.grow("revise", Revise(REVISE, alpha=1.0, max_depth=SEARCH.max_depth), (), source=searched)
+    return await trees.grow("revise", Revise(REVISE, alpha=1.0, search=SEARCH), (), source=searched)
 
 
 def rows_of(trees: Trees, revised: Forest) -> list[Row]:

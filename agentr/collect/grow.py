@@ -4,7 +4,7 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import DEMONSTRATIONS, EVAL, WARM_START
-from agentr.types import Task
+from agentr.types import Outcome, Task
 from env_servers.observation import Again, OtherAnswer
 
 #: Sessions of expanded nodes that a tree keeps open if its strategy comes back to them.
@@ -166,7 +166,7 @@ async def grow(
     task: Task,
     strategy: Strategy,
     agent: Agent,
-    forest: GrowingForest,
+    forest: GrowingForest | None,
     seed: int,
     prefix: tuple[Tree, int] | None = None,
 ) -> Tree:
@@ -177,12 +177,13 @@ async def grow(
     asked again.
 
     Args:
+        forest: Where the journal is; None for a tree that has none: it begins anew after a failure.
         prefix: Another tree of the same task, and the last of its turns that this one begins with, below its root.
 
     Raises:
         InfraError: The policy or the environment did not answer. The journal holds what was done.
     """
-    journal = list(forest.journal(task.key))
+    journal = list(forest.journal(task.key)) if forest is not None else []
     known = prefix[0].others(0) if prefix is not None else ()
     if journal:
         known = tuple(OtherAnswer(**answer) for answer in journal[0].get("others", ()))
@@ -192,7 +193,10 @@ async def grow(
     try:
         for turn in prefix[0].path(prefix[1]) if prefix is not None else ():
             tree.nodes[-1].expansions = 1
-            tree.add(tree.nodes[-1].id, turn.as_child(), Origin.PREFIX)
+            child = turn.as_child()
+            if child.outcome is Outcome.STEP_LIMIT:  # the limit was that of another strategy
+                child = replace(child, outcome=None)
+            tree.add(tree.nodes[-1].id, child, Origin.PREFIX)
         for entry in journal:
             strategy.tell(tree, Expansion(**entry["expansion"]), [read_child(c) for c in entry["children"]])
             cost, events = split_counts(entry["counts"])
@@ -212,7 +216,8 @@ async def grow(
                 }
                 if opening:
                     entry["others"], opening = opening, []
-                forest.log(task.key, entry)
+                if forest is not None:
+                    forest.log(task.key, entry)
                 for node, session in zip(nodes, turns.sessions, strict=True):
                     if node is not None:
                         sessions.keep(node.id, session)

@@ -90,7 +90,7 @@ async def play(
                 case ":actions":
                     _list(console, suggested)
                 case ":expert":
-                    await _demonstrate(console, client, task)
+                    await _demonstrate(console, client, now)
                 case _:
                     action = _chosen(line, suggested)
                     if action is None:
@@ -138,9 +138,10 @@ def _list(console: Console, suggested: list[str]) -> None:
         console.print(f"  [dim]:{number}[/dim] {escape(action)}", markup=True)
 
 
-async def _demonstrate(console: Console, client: EnvClient, task: Task) -> None:
+async def _demonstrate(console: Console, client: EnvClient, session: Session) -> None:
+    """Shows how the expert goes on from here, or else its episode from the beginning."""
     try:
-        steps = await client.expert(task)
+        steps = await session.expert() or await client.expert(session.task)
     except ConfigError as error:
         console.print(error.message, markup=False)
         return

@@ -23,6 +23,7 @@ from env_servers.protocol import (
     EnvironmentSpec,
     ExpandRequest,
     ExpandResponse,
+    ExpertResponse,
     ObservedState,
     OpenRequest,
     SessionRequest,
@@ -77,6 +78,10 @@ class Exchange:
         return (
             await self.pool.post(remote.url, "/v1/actions", SessionRequest(session=remote.id), ActionsResponse)
         ).actions
+
+    async def expert(self, remote: Remote) -> list[tuple[str, str]] | None:
+        asked = SessionRequest(session=remote.id)
+        return (await self.pool.post(remote.url, "/v1/expert", asked, ExpertResponse)).steps
 
     async def replay(
         self, task: Task, opening: str | None, history: Sequence[Recorded], others: Sequence[OtherAnswer]
@@ -227,6 +232,12 @@ class Session:
     async def suggestions(self) -> list[str]:
         """Actions that the environment suggests here; empty where it has no notion of it."""
         return await self._on_server("a look at the actions", self._exchange.suggestions)
+
+    async def expert(self) -> list[tuple[str, str]] | None:
+        """How the environment's expert goes on from here, as pairs of thought and action; None where it cannot."""
+        if not self._exchange.spec.guides or self.last.done:
+            return None
+        return await self._on_server("the expert", self._exchange.expert)
 
     async def close(self) -> None:
         """Frees the server's side. The session may still be used: it is then rebuilt from its history."""

@@ -149,6 +149,9 @@ class RunSummary:
 _SEARCHED = "turn {turn} of {tree} in {stage} of {run}, with {policy}"
 _SEARCH = ("turn", "tree", "stage", "run", "policy")
 
+#: Switches of Agent-R's revisions that are named where they are not the paper's.
+_PAPERS = {"begin": "trees", "end": "path", "whole_episodes": False}
+
 
 def summarise(run: Run) -> RunSummary:
     """Reads a run, finished or not.
@@ -179,6 +182,7 @@ def summarise(run: Run) -> RunSummary:
             "held-out split": config["eval"]["tasks"]["split"]
             + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
             **{key: revise[key] for key in ("splice", "judge") if key in revise},
+            **{key: revise[key] for key, paper in _PAPERS.items() if revise.get(key, paper) != paper},
             **(
                 {"repeated refused actions": config["turns"]["repeat_refused"]}
                 if config.get("turns", {}).get("repeat_refused", "allow") != "allow"

@@ -140,6 +140,25 @@ def good_rows(
     yield from (_left_out(tree, n, "trajectory with too low a return") for n in leaves if n.id not in enough)
 
 
+def instead(candidates: Iterable[Row | Dropped]) -> Iterator[Row | Dropped]:
+    """Yields whole demonstrations in place of revisions, as long as they have no more trained tokens than the revisions
+    before them."""
+    owed = 0
+    for candidate in candidates:
+        if isinstance(candidate, Dropped):
+            yield candidate
+            continue
+        tokens = sum(candidate.loss_mask)
+        if candidate.provenance.kind == "revision":
+            owed += tokens
+            yield Dropped(candidate.provenance, "revision whose tokens are those of whole episodes")
+        elif tokens > owed:
+            yield Dropped(candidate.provenance, "whole episode over the tokens of the revisions")
+        else:
+            owed -= tokens
+            yield candidate
+
+
 def demonstrated_rows(tree: Tree, targets: Targets) -> Iterator[Row | Dropped]:
     """Yields the expert's trajectories that succeeded, by the environment's own threshold, then the others.
 

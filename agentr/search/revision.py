@@ -45,7 +45,8 @@ class Revision:
 
     Attributes:
         bad: Leaf of the bad path.
-        good: Leaf of the good path.
+        good: Leaf of the good path; where the good end is no path of the tree (``revise.end``), that of the revision,
+            or the transition if there is none.
         ancestor: Deepest node that both paths share.
         transition: Last node of the bad prefix.
         reflection: Sentence put before the good action's thought.

@@ -6,8 +6,8 @@ what an agent can imitate. It plays any world with these texts, the real ALFWorl
 """
 
 import re
-from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from env_servers.alfred.catalogue import catalogue
 from env_servers.alfred.problem import TREATMENTS, Goal, TaskType
@@ -34,18 +34,41 @@ class Turn:
     done: bool = False
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is known where the expert goes on from the middle of an episode.
+
+    Attributes:
+        seen: Contents of each receptacle that were shown.
+        at: A receptacle within reach.
+        held: The thing in the hand.
+        treated: Things that were cleaned, heated or cooled as the task wants.
+    """
+
+    seen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    at: str = ""
+    held: str = ""
+    treated: Collection[str] = ()
+
+
 Play = Generator[ExpertStep, Turn, None]
 Find = Generator[ExpertStep, Turn, str | None]
 
 
-def demonstrate(first: Turn, carry_out: Callable[[str], Turn], limit: int) -> list[ExpertStep] | None:
+def demonstrate(
+    first: Turn, carry_out: Callable[[str], Turn], limit: int, known: Known | None = None
+) -> list[ExpertStep] | None:
     """The expert's steps from the first observation to the end of the episode; None if it does not get there in
-    ``limit`` actions."""
+    ``limit`` actions.
+
+    Args:
+        known: Where it goes on from the middle of the episode.
+    """
     goal = parse_task(first.text)
     if goal is None:
         return None
     steps: list[ExpertStep] = []
-    play = Expert(first, goal).play()
+    play = Expert(first, goal, known or Known()).play()
     try:
         step = next(play)
         while len(steps) < limit:
@@ -76,26 +99,30 @@ class Expert:
         at: The receptacle that it went to last.
     """
 
-    def __init__(self, first: Turn, goal: Goal) -> None:
+    def __init__(self, first: Turn, goal: Goal, known: Known) -> None:
         self.goal = goal
         self.turn = first
         self.receptacles = _NAME.findall(first.text)
-        self.seen: dict[str, list[str]] = {}
-        self.at = ""
+        self.known = known
+        self.seen = {place: list(things) for place, things in known.seen.items()}
+        self.at = known.at
 
     def play(self) -> Play:
         """The steps, until nothing is left to do or it is at its wits' end."""
-        goal = self.goal
+        goal, held = self.goal, self.known.held
+        if held and _kind(held) != goal.kind:
+            yield from self._put_away(held)
+            held = ""
         if goal.type is TaskType.LOOK:
-            if (yield from self._fetch(goal.kind)):
+            if held or (yield from self._fetch(goal.kind)):
                 yield from self._light()
             return
-        home = ""
-        for _ in range(2 if goal.type is TaskType.TWO else 1):
-            thing = yield from self._fetch(goal.kind, leave=home)
+        home = next(iter(self._begun()), "") if goal.type is TaskType.TWO and self.known.seen else ""
+        for _ in range(2 if goal.type is TaskType.TWO and not home else 1):
+            thing, held = held or (yield from self._fetch(goal.kind, leave=home)), ""
             if thing is None:
                 return
-            if goal.type in TREATMENTS:
+            if goal.type in TREATMENTS and thing not in self.known.treated:
                 yield from self._treat(thing)
             home = yield from self._deliver(thing, home)
             if not home:
@@ -108,6 +135,8 @@ class Expert:
         place = yield from self._find(kind, leave, f"a {kind}" if not leave else f"another {kind}")
         if place is None:
             return None
+        if f"open {place}" in self.turn.admissible():  # somebody closed it again
+            yield from self._do(f"{place} is closed. I open it.", f"open {place}")
         thing = next(name for name in self.seen[place] if _kind(name) == kind)
         yield from self._do(f"There is {thing} at {place}. I take it.", f"take {thing} from {place}")
         self.seen[place].remove(thing)
@@ -151,7 +180,7 @@ class Expert:
     def _deliver(self, thing: str, home: str) -> Generator[ExpertStep, Turn, str]:
         """Puts what is held where the goal wants it; the receptacle's name, empty if there is none that takes it."""
         fitting = [name for name in self.receptacles if _kind(name) == self.goal.target]
-        started = [name for name in fitting if any(_kind(other) == self.goal.kind for other in self.seen.get(name, ()))]
+        started = self._begun()
         if not home and self.goal.type is TaskType.TWO and started:
             fitting = started
         elif self.at in fitting:
@@ -168,6 +197,27 @@ class Expert:
         yield from self._do(f"I put {thing} where it belongs, {target}.", f"move {thing} to {target}")
         self.seen.setdefault(target, []).append(thing)
         return target
+
+    def _begun(self) -> list[str]:
+        """Receptacles as the goal wants them that have such a thing already."""
+        return [
+            name
+            for name in self.receptacles
+            if _kind(name) == self.goal.target
+            and any(_kind(other) == self.goal.kind for other in self.seen.get(name, ()))
+        ]
+
+    def _put_away(self, thing: str) -> Play:
+        """Puts down what is held and not needed, at the first place that takes it."""
+        for place in dict.fromkeys(filter(None, (self.at, *self.seen, *self.receptacles))):
+            if place != self.at:
+                yield from self._go(place, f"I do not need {thing}. I go to {place} to put it down.")
+            if f"open {place}" in self.turn.admissible():
+                yield from self._do(f"{place} is closed. I open it.", f"open {place}")
+            if f"move {thing} to {place}" in self.turn.admissible():
+                yield from self._do(f"I do not need {thing}, so I put it down here.", f"move {thing} to {place}")
+                self.seen.setdefault(place, []).append(thing)
+                return
 
     def _state_of_thing(self) -> str:
         return f", and it is {TREATMENTS[self.goal.type][1]} now" if self.goal.type in TREATMENTS else ""

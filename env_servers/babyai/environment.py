@@ -164,6 +164,9 @@ class BabyAI(Environment[BabyAIState]):
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         return demonstrate(*self._parse(task_id))
 
+    def expert_from(self, state: BabyAIState) -> list[ExpertStep] | None:
+        return demonstrate(*self._parse(state.task), state.world.moves)
+
 
 def _agentgym(index: int) -> tuple[LevelSpec, int]:
     seed, level = divmod(index, len(LEVELS))

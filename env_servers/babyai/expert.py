@@ -33,12 +33,26 @@ _HOW_WITH = {
 }
 
 
-def demonstrate(name: str, seed: int) -> list[ExpertStep] | None:
-    """Steps that accomplish the mission, or None where the bot gets stuck or runs out of moves."""
-    world, reward = World.start(levels.level(name, seed)), 0.0
+def demonstrate(name: str, seed: int, moves: str = "") -> list[ExpertStep] | None:
+    """Steps that accomplish the mission, or None where the bot gets stuck or runs out of moves.
+
+    Args:
+        moves: Primitive moves that somebody has made before. The bot looks on and remembers what it saw; where it
+            does not know what to do then, it begins anew in that state.
+    """
+    start = World.start(levels.level(name, seed))
+    for move in moves:
+        start.move(int(move))
+    plays = [_play(levels.make(name, seed), looked_on, "") for looked_on in ([moves] if moves else [])]
+    plays.append(_play(levels.make(name, seed), "", moves))
+    return next(filter(None, (_demonstrated(start, play) for play in plays)), None)
+
+
+def _demonstrated(start: World, play: Iterator[tuple[int, str]]) -> list[ExpertStep] | None:
+    world, reward = start.copy(), 0.0
     way, purposes = {world.fingerprint(): 0}, []
     try:
-        for move, purpose in _play(levels.make(name, seed)):
+        for move, purpose in play:
             reward = world.move(move)
             purposes.append(purpose)
             way[world.fingerprint()] = len(purposes)
@@ -48,7 +62,7 @@ def demonstrate(name: str, seed: int) -> list[ExpertStep] | None:
         return None
     if reward <= 0:
         return None
-    world, steps = World.start(levels.level(name, seed)), []
+    world, steps = start, []
     while not world.done:
         index, _, action, world = max(_outcomes(world, way, end=len(purposes)), key=lambda outcome: outcome[:2])
         purpose = purposes[index - 1]
@@ -96,17 +110,25 @@ class _Plan(list):
         super().append(subgoal)
 
 
-def _play(environment: Any) -> Iterator[tuple[int, str]]:
-    """The bot's moves, each with its purpose; they may go on after the end of the episode."""
+def _play(environment: Any, looked_on: str, before: str) -> Iterator[tuple[int, str]]:
+    """The bot's moves, each with its purpose; they may go on after the end of the episode.
+
+    Args:
+        looked_on: Moves of somebody else that it has seen from the beginning on.
+        before: Moves of somebody else that it has not seen.
+    """
+    from minigrid.envs.babyai.core.verifier import PutNextInstr
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
-    yield from _errands(environment)
+    for move in before:
+        environment.step(int(move))
+    if not looked_on:
+        yield from _errands(environment)
     bot = BabyAIBot(environment)
-    if environment.carrying is not None:
-        # Only "put next to" levels start so, with what is to be moved: the bot's plan goes on after its going there and
-        # picking it up.
+    if environment.carrying is not None and isinstance(environment.instrs, PutNextInstr):
+        # Some levels start with what is to be moved: the bot's plan goes on after its going there and picking it up.
         del bot.stack[2:]
-    yield from _follow(bot, environment)
+    yield from _follow(bot, environment, looked_on)
 
 
 def _errands(environment: Any) -> Iterator[tuple[int, str]]:
@@ -133,12 +155,18 @@ def _errands(environment: Any) -> Iterator[tuple[int, str]]:
             yield from _follow(bot, environment)
 
 
-def _follow(bot: Any, environment: Any) -> Iterator[tuple[int, str]]:
-    """Plays until the bot has nothing left to do."""
+def _follow(bot: Any, environment: Any, looked_on: str = "") -> Iterator[tuple[int, str]]:
+    """Plays until the bot has nothing left to do, after moves of somebody else."""
     bot.stack = plan = _Plan(bot.stack)
+    taken = None  # otherwise than it said
+    for move in map(int, looked_on):
+        plan.pushed = 0
+        bot.replan(taken)
+        environment.step(move)
+        taken = move
     while True:
         plan.pushed = 0
-        move = int(bot.replan())
+        move, taken = int(bot.replan(taken)), None
         if not plan:
             return
         purpose = _purpose(bot, environment)

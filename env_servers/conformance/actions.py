@@ -86,6 +86,33 @@ def expert(subject: Subject) -> str:
     return f"{demonstrated} tasks demonstrated, {without} without an expert"
 
 
+def expert_from(subject: Subject) -> str:
+    """From states of random play and of the expert's, and beside a step elsewhere; the state stays as it is."""
+    asked, without = 0, 0
+    for task in subject.sample():
+        for play in subject.plays(task):
+            for taken in {0, len(play.actions) // 2, len(play.actions)}:
+                live = subject.server.open(task)
+                for action in play.actions[:taken]:
+                    live.step(action)
+                at = f"task {task!r}, after {taken} actions of {play.kind}"
+                steps = None if live.last.done else live.expert()
+                require(steps is None or subject.spec.guides, f"{at}: an expert, and the specification says none")
+                if steps is None:
+                    without += 1
+                    continue
+                asked += 1
+                require(steps == live.expert(), f"{at}: asked again, the expert says something else")
+                for _, action in steps:
+                    require(not live.last.done, f"{at}: the episode is over before {action!r}")
+                    require(live.step(action).valid, f"{at}: {action!r} of the expert is not valid")
+                require(_won(live.last, subject.spec), f"{at}: the expert ends with {shown(live.last)}")
+    if not subject.spec.guides:
+        raise NotApplicable("the environment's expert plays from the beginning alone")
+    require(asked > 0, "the specification says that the expert goes on from any state, and it never did")
+    return f"{asked} states gone on from, {without} without an expert"
+
+
 def nonsense(subject: Subject) -> str:
     tried = 0
     for task in subject.sample()[:2]:
@@ -166,6 +193,7 @@ def _survives(server: Server, what: str, snapshot: dict[str, Any]) -> int:
 CHECKS: list[tuple[str, CheckFunction]] = [
     ("suggested actions are usable and in a fixed order", suggestions),
     ("the expert earns the reward", expert),
+    ("the expert goes on from any state", expert_from),
     ("nonsense is answered, not understood", nonsense),
     ("scores come with the end of an episode", statuses),
     ("a damaged snapshot is refused", damaged_snapshots),

@@ -140,6 +140,10 @@ class Live:
     def actions(self) -> list[str]:
         return self.server.post("/v1/actions", {"session": self.id}, wire.ActionsResponse).actions
 
+    def expert(self) -> list[tuple[str, str]] | None:
+        asked = self.server.http.post("/v1/expert", json={"session": self.id}, timeout=wire.EXPERT_TIMEOUT_S)
+        return _read(asked, wire.ExpertResponse).steps
+
     def snapshot(self) -> dict[str, Any]:
         """The snapshot as it would lie in a file whose keys are sorted, as many stores do."""
         answer = self.server.post("/v1/snapshot", {"session": self.id}, wire.Snapshot)

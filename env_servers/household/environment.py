@@ -14,8 +14,8 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from env_servers.alfred.expert import Turn, demonstrate
-from env_servers.alfred.problem import Problem
+from env_servers.alfred.expert import Known, Turn, demonstrate
+from env_servers.alfred.problem import TREATMENTS, Problem
 from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, UnknownTask
 from env_servers.household import rules
 from env_servers.household.generate import generate, ids
@@ -114,22 +114,29 @@ class Household(Environment[HouseholdState]):
         return HouseholdState(task, problem, place, {name: where[name] for name in problem.where}, set(marks), done)
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
-        return _demonstration(task_id, self._problem(task_id))
+        return _demonstration(_start(task_id, self._problem(task_id)))
+
+    def expert_from(self, state: HouseholdState) -> list[ExpertStep] | None:
+        return _demonstration(self.fork(state))
 
 
 def _start(task: str, problem: Problem) -> HouseholdState:
     return HouseholdState(task, problem, problem.start, dict(problem.where), set(problem.marks))
 
 
-def _demonstration(task: str, problem: Problem) -> list[ExpertStep] | None:
-    state = _start(task, problem)
-    admissible = partial(rules.admissible, state)
+def _demonstration(state: HouseholdState) -> list[ExpertStep] | None:
+    """The expert's steps from a state on, which it changes."""
+    admissible, seen = partial(rules.admissible, state), rules.seen(state)
+    mark = TREATMENTS[state.problem.goal.type][1] if state.problem.goal.type in TREATMENTS else ""
+    treated = {name for name in state.where if f"{mark} {name}" in state.marks}
+    at = next((name for name in state.problem.at.get(state.place, ()) if name in seen), "")
+    known = Known(seen, at, state.held or "", treated)
 
     def carry_out(action: str) -> Turn:
         answer = rules.act(state, action)
         return Turn(answer or rules.NOTHING_HAPPENS, admissible, rules.reached(state))
 
-    return demonstrate(Turn(rules.introduction(problem), admissible), carry_out, EXPERT_LIMIT)
+    return demonstrate(Turn(rules.introduction(state.problem), admissible), carry_out, EXPERT_LIMIT, known)
 
 
 @lru_cache(maxsize=1024)
@@ -145,7 +152,7 @@ def _own_split(name: str) -> tuple[TaskInfo, ...]:
     for task in ids(name):
         made = generate(task)
         assert made is not None, task
-        if (plan := _demonstration(task, made.problem)) is not None and len(plan) <= MAX_PLAN:
+        if (plan := _demonstration(_start(task, made.problem))) is not None and len(plan) <= MAX_PLAN:
             named = {"type": made.problem.goal.type.value, "room": made.layout.room, "goal": made.goal}
             infos.append(
                 TaskInfo(task, {**named, "receptacles": len(made.problem.receptacles), "plan_length": len(plan)})
@@ -161,7 +168,7 @@ def _split_of_files(files: ProblemFiles, name: str) -> tuple[TaskInfo, ...]:
         problem = files.problem(task)
         if problem is None or rules.reached(_start(task, problem)):
             continue
-        plan = _demonstration(task, problem)
+        plan = _demonstration(_start(task, problem))
         length = {} if plan is None else {"plan_length": len(plan)}
         infos.append(TaskInfo(task, {**parse_labels(task), "receptacles": len(problem.receptacles), **length}))
     return tuple(infos)

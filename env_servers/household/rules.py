@@ -35,7 +35,8 @@ class HouseholdState:
         place: Where the agent stands; None is the middle of the room.
         where: The receptacle of each thing, empty for the one in the agent's hand; the problem's order is kept.
         marks: What was done: ``opened R``, ``clean X``, ``hot X``, ``cool X``, ``sliced X``, ``on X`` (a lamp),
-            ``down X`` (the engine knows where it lies: it may be sliced), ``left X R`` (it was taken from R).
+            ``down X`` (the engine knows where it lies: it may be sliced), ``left X R`` (it was taken from R),
+            ``seen R`` (its contents were shown).
     """
 
     task: str
@@ -81,7 +82,7 @@ def _treated(state: HouseholdState, name: str) -> bool:
 def is_mark(problem: Problem, mark: str) -> bool:
     """Checks whether a text is a mark that may arise in a problem."""
     word, _, name = mark.partition(" ")
-    if word == "opened":
+    if word in ("opened", "seen"):
         return name in problem.receptacles
     if word == "left":
         return any(name == f"{thing} {receptacle}" for thing in problem.things for receptacle in problem.receptacles)
@@ -145,6 +146,11 @@ def _inside(state: HouseholdState, receptacle: str) -> list[str]:
     return [name for name, home in state.where.items() if home == receptacle]
 
 
+def seen(state: HouseholdState) -> dict[str, list[str]]:
+    """What is in each receptacle whose contents were shown. Nobody but the agent moves things, so it still is."""
+    return {name: _inside(state, name) for name in state.problem.receptacles if f"seen {name}" in state.marks}
+
+
 def _accessible(state: HouseholdState, receptacle: str) -> bool:
     """Checks whether the contents of a receptacle can be seen and reached."""
     return not state.problem.receptacles[receptacle].openable or f"opened {receptacle}" in state.marks
@@ -180,6 +186,8 @@ def _overview(receptacles: Iterable[str]) -> str:
 
 def _description(state: HouseholdState, receptacle: str) -> str:
     contents = _listed(_inside(state, receptacle))
+    if _accessible(state, receptacle):
+        state.marks.add(f"seen {receptacle}")
     if not state.problem.receptacles[receptacle].openable:
         return f"On the {receptacle}, you see {contents}."
     if f"opened {receptacle}" in state.marks:

@@ -265,9 +265,16 @@ class TextCraft(Environment[TextCraftState]):
         return TextCraftState(task, goal, inventory, done)
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
-        goal, seed, agentgym = self._parse(task_id)
-        plan = _cached_plan(self.world, goal, None) if agentgym else self._plan(goal, seed)
+        plan = self._expert_plan(task_id)
         return None if plan is None else plan.steps()
+
+    def expert_from(self, state: TextCraftState) -> list[ExpertStep] | None:
+        plan = self._expert_plan(state.task)
+        return None if plan is None else plan.steps(state.inventory)
+
+    def _expert_plan(self, task_id: str) -> Plan | None:
+        goal, seed, agentgym = self._parse(task_id)
+        return _cached_plan(self.world, goal, None) if agentgym else self._plan(goal, seed)
 
 
 def _info(goal: str, seed: int, plan: Plan) -> TaskInfo:

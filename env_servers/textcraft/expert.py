@@ -5,6 +5,7 @@ every tag replaced by the item that the plan uses.
 """
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -43,8 +44,13 @@ class Plan:
         recipe = self.recipes.get(item or self.goal)
         return 0 if recipe is None else 1 + max(self.depth(i.name) for i in recipe.inputs)
 
-    def steps(self) -> list[ExpertStep]:
-        """The demonstration: fetch and craft bottom-up, each item in the amount that the plan needs."""
+    def steps(self, carried: Mapping[str, int] | None = None) -> list[ExpertStep]:
+        """The demonstration: fetch and craft bottom-up, each item in the amount that the plan needs.
+
+        Args:
+            carried: How many of each item are there already.
+        """
+        carried = carried or {}
         order = self.order()
         needed: dict[str, int] = {self.goal: 1}
         crafts: dict[str, int] = {}
@@ -52,14 +58,15 @@ class Plan:
             recipe = self.recipes.get(item)
             if recipe is None:
                 continue
-            crafts[item] = -(-needed[item] // recipe.count)
+            crafts[item] = -(-max(0, needed.get(item, 0) - carried.get(item, 0)) // recipe.count)
             for ingredient in recipe.inputs:
                 needed[ingredient.name] = needed.get(ingredient.name, 0) + ingredient.count * crafts[item]
         steps: list[ExpertStep] = []
         for item in order:
             recipe = self.recipes.get(item)
             if recipe is None:
-                steps.append(ExpertStep(self._reason(item), f"get {needed[item]} {display(item)}"))
+                lacking = needed[item] - carried.get(item, 0)
+                steps += [ExpertStep(self._reason(item), f"get {lacking} {display(item)}")] * (lacking > 0)
             else:
                 steps += [ExpertStep(self._reason(item), str(recipe))] * crafts[item]
         return steps

@@ -5,7 +5,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,13 +19,17 @@ from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
-from agentr.methods.agent_r import Revise
-from agentr.methods.agent_r.revise import ReviseConfig, execute, splice
+from agentr.errors import ConfigError
+from agentr.methods.agent_r import AgentR, AgentRConfig, Revise
+from agentr.methods.agent_r.revise import Begin, End, ReviseConfig, execute, good_turns, splice
 from agentr.policy.base import GenerateRequest, PolicyStats
+from agentr.rows.revision import demonstrated_rows, instead, revision_rows
+from agentr.rows.targets import Targets
 from agentr.search import Origin, Tree
 from agentr.search.pairs import Pair
-from agentr.search.revision import Rating, Revision, Verdict
+from agentr.search.revision import Rating, Revision, Splice, Verdict
 from agentr.store.forest import Forest
+from agentr.store.rows import Dropped, Row
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, FinishReason, Outcome, Task
 from tests.collect.test_grow import SEARCH, job, play
@@ -155,7 +160,9 @@ def test_a_revision_pays_if_it_earns_what_the_good_path_does(detour: str, earned
         bad = await played(agent, tree, sessions, detour, "end")
         config, pair = ReviseConfig(continue_with_policy=False), Pair(bad, good, 0)
         revision = splice(tree, pair, tree.nodes[bad - 1], config)
-        await execute(tree, pair, revision, agent, sessions, config, max_depth=9)
+        await execute(
+            tree, revision, good_turns(tree, pair, agent), tree.nodes[good].reward, agent, sessions, config, max_depth=9
+        )
         made = tree.nodes[-2:]
         assert [node.action for node in made] == ["add 80", "end"] and {node.origin for node in made} == {
             Origin.REVISION
@@ -210,7 +217,10 @@ def test_a_revision_takes_over_the_thought_of_a_turn_and_not_its_reasoning() -> 
             node.text, node.token_ids = f"{thought}{ReAct().compose('So', node.action)}", ()
         bad = await played(agent, tree, sessions, "add -1", "end")
         config, pair = ReviseConfig(continue_with_policy=False), Pair(bad, good, 0)
-        await execute(tree, pair, splice(tree, pair, tree.nodes[bad - 1], config), agent, sessions, config, max_depth=9)
+        revision = splice(tree, pair, tree.nodes[bad - 1], config)
+        await execute(
+            tree, revision, good_turns(tree, pair, agent), tree.nodes[good].reward, agent, sessions, config, max_depth=9
+        )
         return tree
 
     tree = with_agent(reasoner(thought=""), work)
@@ -225,7 +235,7 @@ def test_revisions_are_executed_and_pay(server: EnvServer, tmp_path: Path, judge
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
         agent = await sloppy_agent(env, tasks)
         await run_job(job(tmp_path / "trees", tasks), agent, StageProgress())
-        work = Revise(ReviseConfig(judge=judge), alpha=1.0, max_depth=SEARCH.max_depth)
+        work = Revise(ReviseConfig(judge=judge), alpha=1.0, search=SEARCH)
         await run_job(job(tmp_path / "revised", tasks, work=work, source=tmp_path / "trees"), agent, StageProgress())
 
     play(server, scenario, limit=12)
@@ -251,3 +261,130 @@ def test_revisions_are_executed_and_pay(server: EnvServer, tmp_path: Path, judge
             assert revision.continued == any(n.origin is Origin.CONTINUATION for n in path)
     assert kept > 0, f"the {judge} judge gave no revision that pays"
     assert (judged > 0) is (judge is Judge.actor)
+
+
+# other beginnings, other ends -----------------------------------------------------------------------------------------
+
+
+def revised(server: EnvServer, folder: Path, config: ReviseConfig, limit: int = 16) -> list[Tree]:
+    """The trees of a stage of revisions as a round makes it, by a policy that is wrong in half of its turns."""
+    method = AgentR(AgentRConfig(search=SEARCH, revise=config))
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> None:
+        agent = await sloppy_agent(env, tasks, skill=0.5)
+        for stage, work in method.exploration(1).items():
+            source = folder / work.source if work.source else None
+            await run_job(job(folder / stage, tasks, work=work, source=source), agent, StageProgress())
+
+    play(server, scenario, limit=limit)
+    return list(Forest(folder / "revise"))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"), [(begin, end) for begin in Begin for end in End if (begin, end) != (Begin.greedy, End.path)]
+)
+def test_a_good_end_follows_a_bad_beginning_whatever_both_are_from(
+    server: EnvServer, tmp_path: Path, begin: Begin, end: End
+) -> None:
+    config = ReviseConfig(begin=begin, end=end, judge=Judge.tree, alpha=[1.0], pairs_per_task=2)
+    kept, refused = [], 0
+    trees = revised(server, tmp_path, config)
+    for tree in trees:
+        before = Forest(tmp_path / ("collect" if begin is Begin.trees else "greedy")).read(tree.task.key)
+        assert [n.text for n in tree.nodes[: len(before.nodes)]] == [n.text for n in before.nodes]
+        for revision in tree.revisions:
+            refused += not tree.nodes[revision.transition].valid
+            if revision.end < 0:
+                continue
+            kept.append(revision)
+            path = tree.path(revision.end)
+            above, *follow = path[tree.nodes[revision.transition].depth - 1 :]
+            assert above.id == revision.transition and path[-1].outcome is Outcome.SUCCESS
+            assert revision.reflection in follow[0].text
+            assert not any(revision.reflection in turn.text for turn in follow[1:])
+            assert {turn.origin for turn in follow} <= {Origin.REVISION, Origin.CONTINUATION}
+            assert end is End.path or (revision.good == revision.end and not revision.continued)
+        if begin is Begin.greedy:
+            leaf = next(before.ended())
+            assert bool(tree.revisions) is (leaf.reward < 1)
+            assert len(tree.revisions) <= 1 and all(revision.bad == leaf.id for revision in tree.revisions)
+    assert kept and refused, "the policy makes no mistake, or none is mended"
+    rows = [row for tree in trees for row in rows_of(tree)]
+    assert {row.provenance.kind for row in rows} == {"revision"} and len(rows) >= len(kept) / 2
+
+
+def rows_of(tree: Tree) -> list[Row]:
+    made = revision_rows(tree, Splice.executed, codec(), ReAct(), limit=0, targets=Targets())
+    return [row for row in made if isinstance(row, Row)]
+
+
+def test_the_expert_goes_on_from_where_the_policy_is(server: EnvServer, tmp_path: Path) -> None:
+    config = ReviseConfig(begin=Begin.greedy, end=End.expert, alpha=[1.0])
+    trees = revised(server, tmp_path, config)
+    assert sum(tree.cost.completions for tree in trees) == sum(
+        tree.cost.completions for tree in Forest(tmp_path / "greedy")
+    ), "the expert is no policy"
+
+    async def asked(env: EnvClient, _: list[Task]) -> None:
+        for tree in trees:
+            for revision in tree.revisions:
+                session = await Sessions(tree, env).at(revision.transition)
+                steps = await session.expert()
+                assert steps is not None and revision.end >= 0, "it can always be mended here"
+                said = [turn.action for turn in tree.path(revision.end)[tree.nodes[revision.transition].depth :]]
+                assert said == [action for _, action in steps]
+
+    play(server, asked)
+
+
+def test_a_search_goes_on_as_long_and_costs_what_it_draws(server: EnvServer, tmp_path: Path) -> None:
+    config = ReviseConfig(begin=Begin.greedy, end=End.search, alpha=[1.0])
+    work = Revise(config, 1.0, SEARCH)
+    trees = revised(server, tmp_path, config)
+    for tree in trees:
+        greedy = Forest(tmp_path / "greedy").read(tree.task.key)
+        drawn = tree.cost.completions - greedy.cost.completions
+        assert (drawn > 0) is bool(tree.revisions) and drawn <= work.max_completions(30)
+    assert work.max_completions(30) > 0 and replace(work, config=ReviseConfig()).max_completions(30) == 0
+
+
+def test_whole_episodes_have_as_many_trained_tokens_as_the_revisions(server: EnvServer, tmp_path: Path) -> None:
+    config = ReviseConfig(begin=Begin.greedy, end=End.expert, whole_episodes=True, alpha=[1.0])
+    candidates: list[Row | Dropped] = []
+    for tree in revised(server, tmp_path, config):
+        candidates += [*rows_of(tree), *demonstrated_rows(tree, Targets())]
+    revisions = sum(sum(c.loss_mask) for c in candidates if isinstance(c, Row) and c.provenance.kind == "revision")
+    made = list(instead(candidates))
+    whole = [row for row in made if isinstance(row, Row)]
+    assert len(made) == len(candidates), "what is left out is told"
+    assert {row.provenance.kind for row in whole} == {"demonstration"}
+    longest = max(sum(c.loss_mask) for c in candidates if isinstance(c, Row))
+    assert revisions - 2 * longest < sum(sum(row.loss_mask) for row in whole) <= revisions
+
+
+@pytest.mark.parametrize(
+    ("switches", "key"),
+    [
+        ({"begin": Begin.greedy}, "end"),
+        ({"end": End.search, "splice": Splice.paper}, "splice"),
+        ({"end": End.expert, "splice": Splice.direct}, "splice"),
+        ({"end": End.search, "pairs_per_task": 0}, "pairs_per_task"),
+        ({"whole_episodes": True}, "whole_episodes"),
+    ],
+)
+def test_what_cannot_be_revised_so_is_refused(switches: dict[str, Any], key: str) -> None:
+    assert [problem.key for problem in ReviseConfig(**switches).problems()] == [key]
+
+
+def test_an_expert_that_starts_at_the_beginning_alone_is_refused_before_the_run() -> None:
+    spec = SimpleNamespace(name="webshop", guides=False)
+    experiment: Any = SimpleNamespace(
+        store=SimpleNamespace(sealed=lambda stage: False),
+        services=SimpleNamespace(collecting=SimpleNamespace(spec=lambda: spec)),
+    )
+    AgentR(AgentRConfig()).before(experiment, 1)
+    method = AgentR(AgentRConfig(revise=ReviseConfig(end=End.expert)))
+    with pytest.raises(ConfigError, match="webshop has no expert that goes on"):
+        method.before(experiment, 1)
+    spec.guides = True
+    method.before(experiment, 1)

@@ -6,23 +6,39 @@ wrong; **splice** a reflection and the good path's end to what came before; **ex
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import NonNegativeInt
 
+from agentr.collect.agent import Agent
 from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
 from agentr.collect.sessions import Sessions
-from agentr.methods.agent_r.revise import ReviseConfig, execute, splice, transition
+from agentr.errors import ConfigError
+from agentr.methods.agent_r.revise import (
+    Begin,
+    End,
+    ReviseConfig,
+    Said,
+    begun,
+    carry_out,
+    execute,
+    good_turns,
+    searched_on,
+    splice,
+    transition,
+)
+from agentr.rounds.experiment import Experiment
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets
 from agentr.rounds.round import Round
 from agentr.rows.dataset import Candidate
-from agentr.rows.revision import count_splices, good_rows, revision_rows
+from agentr.rows.revision import count_splices, demonstrated_rows, good_rows, instead, revision_rows
 from agentr.rows.targets import Targets
-from agentr.search import UCT, Tree, UCTConfig
-from agentr.search.pairs import pair_paths
+from agentr.search import UCT, Expansion, Node, Origin, Sample, Tree, UCTConfig
+from agentr.search.pairs import Pair, pair_paths
 from agentr.search.revision import Splice
+from agentr.store.layout import arm_of
 
 
 @dataclass
@@ -50,39 +66,87 @@ class AgentRConfig(ImitationConfig):
 
 
 @dataclass(frozen=True)
+class Greedy(Sample):
+    """Episodes in which the likeliest turn is taken."""
+
+    kind = "greedy"
+
+    def ask(self, tree: Tree) -> list[Expansion]:
+        return [replace(asked, temperature=0.0) for asked in super().ask(tree)]
+
+
+@dataclass(frozen=True)
 class Revise(Work):
-    """Add revisions of bad paths to the searched trees.
+    """Add revisions of bad paths to the trees that they are in.
 
     Attributes:
         alpha: Least return of a good path in this round.
-        max_depth: Longest revised path, in actions.
+        search: How trees are searched; a revised path has no more actions than a searched one.
     """
 
     config: ReviseConfig
     alpha: float
-    max_depth: int
+    search: UCTConfig
 
     kind = "revise"
-    source = "collect"
     extends = True
+
+    @property
+    def source(self) -> str:  # type: ignore[override]
+        return "collect" if self.config.begin is Begin.trees else "greedy"
+
+    def max_completions(self, step_limit: int) -> int:
+        if self.config.end is not End.search:
+            return 0
+        deepest = replace(self.search, max_depth=2 * self.search.max_depth + 1)
+        return UCT(deepest).max_completions * (self.config.pairs_per_task if self.config.begin is Begin.trees else 1)
 
     async def make(self, unit: Unit) -> Tree:
         tree = unit.begun()
         sessions = Sessions(tree, unit.agent.env)
         try:
-            for pair in pair_paths(tree, self.config, self.alpha):  # pair: a bad and a good path of one tree (Eq. 4)
+            for pair in self._pairs(tree):
                 # judge: the first bad step ends the bad prefix
-                last = await transition(tree, pair, unit.agent, self.config)
+                own = self.config.begin is Begin.greedy
+                last = tree.nodes[pair.ancestor] if own else await transition(tree, pair, unit.agent, self.config)
                 if last is None:
                     tree.count(revise_no_transition=1)
                     continue
                 revision = splice(tree, pair, last, self.config)  # splice: bad prefix, reflection, good end
-                # execute: does it earn as much?
-                await execute(tree, pair, revision, unit.agent, sessions, self.config, self.max_depth)
+                goal = self.alpha if own else tree.nodes[pair.good].reward
+                turns = await self._good_end(tree, pair, last, goal, unit.agent, sessions)
+                if turns or self.config.end is End.path:  # execute: does it earn as much?
+                    limit = self.search.max_depth
+                    await execute(tree, revision, turns, goal, unit.agent, sessions, self.config, limit)
+                if self.config.end is not End.path:
+                    revision.good = revision.end if revision.end >= 0 else last.id
                 tree.revisions.append(revision)
+            if self.config.whole_episodes and tree.revisions:
+                steps = await unit.agent.env.expert(unit.task) or []
+                await carry_out(tree, 0, steps, unit.agent, sessions, Origin.EXPERT)
         finally:
             sessions.close()
         return tree
+
+    def _pairs(self, tree: Tree) -> list[Pair]:
+        """Pairs of a bad and a good path (Eq. 4); of a greedy episode, the bad one and where it is left."""
+        if self.config.begin is Begin.trees:
+            return pair_paths(tree, self.config, self.alpha)
+        last = begun(tree, self.alpha)
+        return [] if last is None else [Pair(next(iter(tree.ended())).id, last.id, last.id)]
+
+    async def _good_end(
+        self, tree: Tree, pair: Pair, last: Node, goal: float, agent: Agent, sessions: Sessions
+    ) -> Sequence[Said]:
+        match self.config.end:
+            case End.path:
+                return good_turns(tree, pair, agent)
+            case End.search:
+                return await searched_on(tree, last, agent, self.search, goal)
+            case End.expert:
+                steps = await (await sessions.at(last.id)).expert()
+                tree.count(revise_no_expert=steps is None)
+                return steps or ()
 
 
 class AgentR(Imitation[AgentRConfig]):
@@ -98,25 +162,29 @@ class AgentR(Imitation[AgentRConfig]):
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         search, revise = self.config.search, self.config.revise
+        greedy = Greedy(1, search.max_depth + 1, search.max_invalid)
         return {
             "collect": Grow(UCT(search)),  # search
-            "revise": Revise(revise, by_round(revise.alpha, round_), search.max_depth),  # pair, judge, splice, execute
+            **({"greedy": Grow(greedy)} if revise.begin is Begin.greedy else {}),
+            "revise": Revise(revise, by_round(revise.alpha, round_), search),  # pair, judge, splice, execute
         }
+
+    def before(self, experiment: Experiment, round_: int) -> None:
+        if self.config.revise.end is not End.expert or experiment.store.sealed(arm_of(round_).stage("revise")):
+            return
+        spec = experiment.services.collecting.spec()
+        if not spec.guides:
+            message = f"method.revise.end=expert: {spec.name} has no expert that goes on from the middle of an episode"
+            raise ConfigError(message, hint="Set method.revise.end=search, which asks the policy alone.")
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
         config = self.config
         targets = Targets.of(round_.config.build, () if config.false_reflections else config.reflections())
         alpha = by_round(config.revise.alpha, round_.number)
-        for tree in round_.trees("revise"):  # imitate
-            yield from revision_rows(
-                tree,
-                config.revise.splice,
-                round_.codec,
-                round_.action_format,
-                limit=config.revisions_per_task,
-                targets=targets,
-                dedupe=config.dedupe_revisions,
-            )
+        revised = self._revisions(round_, targets)  # imitate
+        yield from instead(revised) if config.revise.whole_episodes else revised
+        own = config.revise.begin is Begin.greedy
+        for tree in round_.trees("collect" if own else "revise"):
             yield from good_rows(
                 tree,
                 alpha,
@@ -126,9 +194,27 @@ class AgentR(Imitation[AgentRConfig]):
                 dedupe=config.dedupe_good,
             )
 
+    def _revisions(self, round_: Round, targets: Targets) -> Iterator[Candidate]:
+        config = self.config
+        for tree in round_.trees("revise"):
+            yield from revision_rows(
+                tree,
+                config.revise.splice,
+                round_.codec,
+                round_.action_format,
+                limit=config.revisions_per_task,
+                targets=targets,
+                dedupe=config.dedupe_revisions,
+            )
+            if config.revise.whole_episodes:
+                yield from demonstrated_rows(tree, targets)
+
     def facts(self, round_: Round) -> dict[str, Any]:
-        executed = self.config.revise.splice is Splice.executed or self.config.revise.audit
+        revise = self.config.revise
+        executed = revise.splice is Splice.executed or revise.audit
         splices = count_splices(round_.trees("revise")) if executed else {}
+        if revise.end is not End.path:  # there is no text splice that could fail
+            splices.pop("text splice would fail", None)
         return {"splices": splices} if splices else {}
 
 

@@ -8,21 +8,25 @@ splices that would have failed is a count.
 """
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from agentr.collect.agent import Agent, take_turn
+from agentr.collect.grow import grow
 from agentr.collect.judge import JudgeConfig, find_transition
 from agentr.collect.sessions import Sessions
 from agentr.config.checks import Problem
-from agentr.search import Origin, Tree
+from agentr.search import UCT, Origin, Tree, UCTConfig
 from agentr.search.pairs import Pair, PairingConfig, good_suffix
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node
 from agentr.seeds import derived_seed
 from agentr.tasks.formats import written
 from agentr.types import Outcome
+
+#: A turn: its thought and its action.
+Said = tuple[str, str]
 
 
 class ReflectionFor(StrEnum):
@@ -34,10 +38,39 @@ class ReflectionFor(StrEnum):
     """Each pair of paths (the original)."""
 
 
+class Begin(StrEnum):
+    """Where bad beginnings are from."""
+
+    trees = "trees"
+    """The searched trees: a bad path up to its first bad step (the paper)."""
+    greedy = "greedy"
+    """The policy's greedy episodes of the round's tasks, as held-out ones are played: a failed one up to one of its
+    refused turns, or to any turn if none was refused."""
+
+
+class End(StrEnum):
+    """Where the good end after a bad beginning is from."""
+
+    path = "path"
+    """The good path of the same tree, carried out after the beginning (the paper)."""
+    search = "search"
+    """A search by ``method.search`` that goes on from the beginning; the shortest good path that it finds."""
+    expert = "expert"
+    """The environment's expert, which goes on from the beginning. With begin=greedy this is DAgger (Ross et al. 2011,
+    arXiv 1011.0686)."""
+
+
 @dataclass
 class ReviseConfig(JudgeConfig, PairingConfig):
     """From pairs of paths to revision trajectories (Agent-R section 3.3)."""
 
+    begin: Begin = Begin.trees
+    """Where bad beginnings are from."""
+    end: End = End.path
+    """Where the good end after a bad beginning is from."""
+    whole_episodes: bool = False
+    """The control of end=expert, for experiments: of the same tasks the expert's whole episodes are learnt in place of
+    the revisions, as many trained tokens of them."""
     splice: Splice = Splice.executed
     """How a bad prefix and a good end are joined."""
     reflections: list[str] = field(
@@ -65,6 +98,16 @@ class ReviseConfig(JudgeConfig, PairingConfig):
         yield from super().problems()
         if not self.reflections:
             yield Problem("reflections", "the list is empty", "Give at least one sentence.")
+        if self.begin is Begin.greedy and self.end is End.path:
+            message = "a greedy episode has no good path beside it whose end could follow"
+            yield Problem("end", message, "Set method.revise.end=search, or expert.")
+        if self.end is not End.path and self.splice is not Splice.executed:
+            yield Problem("splice", f"end={self.end} goes on in the environment", "Leave splice=executed.")
+        if self.end is End.search and self.begin is Begin.trees and not self.pairs_per_task:
+            message = "end=search with every pair of a tree has no bound on what is drawn"
+            yield Problem("pairs_per_task", message, "Say how many pairs a tree has at most.")
+        if self.whole_episodes and self.end is not End.expert:
+            yield Problem("whole_episodes", "these are the expert's", "Set method.revise.end=expert.")
 
 
 async def transition(tree: Tree, pair: Pair, agent: Agent, config: ReviseConfig) -> Node | None:
@@ -89,15 +132,64 @@ def splice(tree: Tree, pair: Pair, last: Node, config: ReviseConfig) -> Revision
     return Revision(bad=pair.bad, good=pair.good, ancestor=pair.ancestor, transition=last.id, reflection=reflection)
 
 
+def begun(tree: Tree, alpha: float) -> Node | None:
+    """Returns the last turn of the bad beginning in a tree of one greedy episode, or None if it is none: it earned
+    enough, or has no turn that one can go on from."""
+    leaf = next(iter(tree.ended()), None)
+    if leaf is None or leaf.reward >= alpha:
+        return None
+    turns = [turn for turn in tree.path(leaf.id) if turn.outcome is None or turn.outcome is Outcome.STEP_LIMIT]
+    places = [turn for turn in turns if not turn.valid] or turns
+    return random.Random(derived_seed(tree.seed, "begin")).choice(places) if places else None
+
+
+def good_turns(tree: Tree, pair: Pair, agent: Agent) -> list[Said]:
+    """Returns the good path after what it shares with the bad one."""
+    return [_said(agent, turn) for turn in good_suffix(tree, pair)]
+
+
+async def searched_on(tree: Tree, last: Node, agent: Agent, search: UCTConfig, goal: float) -> list[Said]:
+    """Searches on from ``last`` in a tree of its own, and returns the shortest path that earns ``goal``, without turns
+    that were refused; nothing if there is none. What it took is counted in ``tree``.
+
+    Raises:
+        InfraError: The policy or the environment did not answer. Nothing of it is kept.
+    """
+    strategy = UCT(replace(search, max_depth=search.max_depth + last.depth))
+    seed = derived_seed(tree.seed, "search on", last.id)
+    found = await grow(tree.task, strategy, agent, None, seed, (tree, last.id))
+    tree.spend(found.cost)
+    tree.count(**found.events)
+    good = [node for node in found.ended() if node.reward >= goal and node.depth > last.depth]
+    if not good:
+        return []
+    best = min(good, key=lambda node: (node.depth, node.id))
+    return [_said(agent, turn) for turn in found.path(best.id)[last.depth :] if turn.valid]
+
+
+def _said(agent: Agent, turn: Node) -> Said:
+    """A turn's thought and action; of a reasoning policy, without what it reasoned elsewhere."""
+    return agent.sampler.read(turn.text, turn.token_ids).thought, turn.action
+
+
 async def execute(
-    tree: Tree, pair: Pair, revision: Revision, agent: Agent, sessions: Sessions, config: ReviseConfig, max_depth: int
+    tree: Tree,
+    revision: Revision,
+    turns: Sequence[Said],
+    goal: float,
+    agent: Agent,
+    sessions: Sessions,
+    config: ReviseConfig,
+    max_depth: int,
 ) -> None:
-    """Runs the good actions after the bad prefix in the environment; if they stop to apply, the policy may go on.
+    """Runs the good turns after the bad prefix in the environment; if they stop to apply, the policy may go on.
 
     Nothing is run if the splice is not to be executed (``config.splice``, ``config.audit``), or if the episode ended at
     the transition.
 
     Args:
+        turns: The good end.
+        goal: The return that it has to earn.
         max_depth: Longest revised path, in actions.
 
     Raises:
@@ -107,25 +199,42 @@ async def execute(
     executable = last.outcome is None or last.outcome is Outcome.STEP_LIMIT
     if not executable or (config.splice is not Splice.executed and not config.audit):
         return
-    node, goal = revision.transition, tree.nodes[pair.good].reward
-    for turn in good_suffix(tree, pair):
-        # of a reasoning policy, without what it reasoned elsewhere
-        parsed = agent.sampler.read(turn.text, turn.token_ids)
-        thought = f"{revision.reflection} {parsed.thought}".strip() if node == revision.transition else parsed.thought
-        text = written(agent.format, thought, turn.action)
-        turns = None if text is None else await agent.act(tree, node, await sessions.at(node), text)
-        if turns is None or not turns.children[0].valid:
-            break
-        node = tree.add(node, turns.children[0], Origin.REVISION).id
-        sessions.keep(node, turns.sessions[0])
-        if tree.nodes[node].outcome is not None:
-            break
+    node = await carry_out(tree, last.id, turns, agent, sessions, Origin.REVISION, revision.reflection)
     revision.spliced = _earned(tree, node, revision, goal)
     if not revision.spliced and config.splice is Splice.executed and config.continue_with_policy:
         revision.continued = True
         node = await _continue(tree, node, revision, agent, sessions, max_depth)
     if _earned(tree, node, revision, goal):
         revision.end = node
+
+
+async def carry_out(
+    tree: Tree,
+    node: int,
+    turns: Sequence[Said],
+    agent: Agent,
+    sessions: Sessions,
+    origin: Origin,
+    reflection: str = "",
+) -> int:
+    """Carries out turns after ``node`` until the episode ends or one is refused, which is not kept.
+
+    Args:
+        reflection: What the first thought opens with.
+
+    Returns:
+        The last node.
+    """
+    for thought, action in turns:
+        text = written(agent.format, f"{reflection} {thought}".strip(), action)
+        taken = None if text is None else await agent.act(tree, node, await sessions.at(node), text)
+        if taken is None or not taken.children[0].valid:
+            break
+        node, reflection = tree.add(node, taken.children[0], origin).id, ""
+        sessions.keep(node, taken.sessions[0])
+        if tree.nodes[node].outcome is not None:
+            break
+    return node
 
 
 def _earned(tree: Tree, node: int, revision: Revision, goal: float) -> bool:
