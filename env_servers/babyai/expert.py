@@ -49,6 +49,8 @@ def demonstrate(name: str, seed: int, moves: str = "") -> list[ExpertStep] | Non
 
 
 def _demonstrated(start: World, play: Iterator[tuple[int, str]]) -> list[ExpertStep] | None:
+    from minigrid.utils.baby_ai_bot import DisappearedBoxError
+
     world, reward = start.copy(), 0.0
     way, purposes = {world.fingerprint(): 0}, []
     try:
@@ -58,7 +60,7 @@ def _demonstrated(start: World, play: Iterator[tuple[int, str]]) -> list[ExpertS
             way[world.fingerprint()] = len(purposes)
             if world.done:
                 break
-    except AssertionError:  # how the bot says that it does not know what to do
+    except (AssertionError, DisappearedBoxError):  # how the bot says that it does not know what to do
         return None
     if reward <= 0:
         return None

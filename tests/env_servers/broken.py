@@ -37,7 +37,7 @@ class Walk(Environment[Position]):
             "instruction": "Walk to the goal.",
             "source": "Made up.",
         }
-        return EnvironmentSpec.model_validate({**about, "splits": splits, "identity": "goal"})
+        return EnvironmentSpec.model_validate({**about, "splits": splits, "identity": "goal", "guides": True})
 
     def split(self, name: str) -> list[TaskInfo]:
         if name not in self.spec.splits:
@@ -79,6 +79,9 @@ class Walk(Environment[Position]):
 
     def expert(self, task_id: str) -> list[ExpertStep]:
         return [ExpertStep("The goal is to the right.", "right")] * self.reset(task_id)[0].goal
+
+    def expert_from(self, state: Position) -> list[ExpertStep] | None:
+        return [ExpertStep("The goal is to the right.", "right")] * (state.goal - state.at)
 
     def actions(self, state: Position) -> list[str]:
         return ["left", "ahead"]
@@ -184,6 +187,31 @@ class LazyExpert(Walk):
         return super().expert(task_id)[1:]
 
 
+class ForgetfulGuide(Walk):
+    def expert_from(self, state: Position) -> list[ExpertStep] | None:
+        return super().expert_from(Position(state.goal))
+
+
+class MeddlingGuide(Walk):
+    """Tries what it says in the state itself."""
+
+    def expert_from(self, state: Position) -> list[ExpertStep] | None:
+        steps = super().expert_from(state)
+        state.at += 1
+        return steps
+
+
+class SilentGuide(Walk):
+    def expert_from(self, state: Position) -> list[ExpertStep] | None:
+        return None
+
+
+class SecretGuide(Walk):
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        return super().spec.model_copy(update={"guides": False})
+
+
 class ShuffledActions(Walk):
     def actions(self, state: Position) -> list[str]:
         return random.sample(["left", "right", "back", "forth", "up", "down"], 6)
@@ -248,6 +276,10 @@ FAULTS: dict[type[Walk], set[str]] = {
     CredulousStep: {"nonsense is answered, not understood"},
     FragileStep: {"nonsense is answered, not understood"},
     LazyExpert: {"the expert earns the reward"},
+    ForgetfulGuide: {"the expert goes on from any state"},
+    MeddlingGuide: {"the expert goes on from any state"},
+    SilentGuide: {"the expert goes on from any state"},
+    SecretGuide: {"the expert goes on from any state"},
     ShuffledActions: {"suggested actions are usable and in a fixed order"},
     SwitchedActions: {"suggested actions are usable and in a fixed order"},
     LeakySplits: {"training and held-out splits share no problem"},

@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.app import create_app
-from env_servers.base import Observation
+from env_servers.base import ExpertStep, Observation
+from env_servers.protocol import EnvironmentSpec
 from env_servers.sessions import Limits
-from tests.env_servers.support import TOKEN, Counter, Faulty, child_server, serving, wait_until
+from tests.env_servers.support import TOKEN, Count, Counter, Faulty, child_server, serving, wait_until
 
 TASK = Task("counter", "train-0", "train")
 
@@ -193,6 +195,59 @@ def test_a_slow_expert_has_a_deadline_of_its_own():
         run([server.url], test, timeout_s=0.2)
     with bench(Counter(look_up_s=0.5), expert_timeout_s=0.2) as server:
         run([server.url], gives_up)
+
+
+class Guided(Counter):
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        return super().spec.model_copy(update={"guides": True})
+
+    def expert_from(self, state: Count) -> list[ExpertStep]:
+        return [ExpertStep("Up to a hundred.", f"add {100 - state.total}"), ExpertStep("There.", "end")]
+
+
+def test_an_expert_goes_on_from_a_session_that_came_back_too():
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        [session] = await root.expand(["add 30"])
+        wanted = [("Up to a hundred.", "add 70"), ("There.", "end")]
+        assert await session.expert() == wanted
+        await session.close()
+        assert await session.expert() == wanted and client.stats.replays == 1
+        assert await root.expert() == [("Up to a hundred.", "add 100"), ("There.", "end")]
+        [over] = await session.expand(["end"])
+        assert await over.expert() is None
+
+    with bench(Guided()) as server:
+        run([server.url], test)
+
+
+def test_an_environment_without_such_an_expert_is_not_asked():
+    async def test(client: EnvClient) -> None:
+        assert await (await client.open(TASK)).expert() is None
+
+    with bench() as server:
+        server.spoil("expert", *["error"] * 9)
+        run([server.url], test)
+
+
+def test_an_expert_that_breaks_costs_the_session_and_no_more():
+    class Breaking(Guided):
+        broken = 1
+
+        def expert_from(self, state: Count) -> list[ExpertStep]:
+            if self.broken:
+                self.broken = 0
+                raise ValueError("no idea")
+            return super().expert_from(state)
+
+    async def test(client: EnvClient) -> None:
+        [session] = await (await client.open(TASK)).expand(["add 30"])
+        assert (await session.expert() or [])[0] == ("Up to a hundred.", "add 70")
+        assert client.stats.replays == 1
+
+    with bench(Breaking()) as server:
+        run([server.url], test)
 
 
 def test_rewards_are_scaled_and_clipped():
