@@ -162,6 +162,10 @@ def _sessions(table: SessionTable) -> APIRouter:
     async def expert(body: wire.SessionRequest) -> Response:
         return _demonstrated("", await table.expert(body.session))
 
+    @routes.post("/redraw")
+    async def redraw(body: wire.RedrawRequest) -> Response:
+        return _json(await table.redraw(body.session, body.seed))
+
     @routes.post("/snapshot")
     async def snapshot(body: wire.SessionRequest) -> Response:
         return _json(await table.snapshot(body.session))

@@ -178,6 +178,15 @@ class Environment(ABC, Generic[State]):
         """
         return None
 
+    def redraw(self, state: State, seed: int) -> State:
+        """A state in a world that is drawn from the environment's own distribution, given all that was observed on the
+        way to ``state``: the same actions would have been answered in the same words there.
+
+        The same state and seed give the same world, and the state is left as it is. An environment that has it says
+        ``redraws: true`` in its specification; no other is asked.
+        """
+        raise NotImplementedError(f"{type(self).__name__} draws no worlds")
+
     def actions(self, state: State) -> list[str]:
         """Some actions that make sense in this state, in a fixed order: what a person may choose from, and what random
         play draws.

@@ -177,6 +177,10 @@ class EnvironmentSpec(Wire):
     )
     can_fork: bool = True
     deterministic: bool = True
+    hidden: bool = later(
+        False, "Whether the agent does not see all of the state: what it observed fits several worlds."
+    )
+    redraws: bool = later(False, "Whether it can draw another world that fits all that was observed.")
     guides: bool = later(False, "Whether the expert goes on from any state, and not from the beginning alone.")
     reorders: bool = later(
         False, "Whether what comes side by side may come in another order: a replay then says what is to come next."
@@ -273,6 +277,11 @@ class ExpandResponse(Wire):
 
 class SessionRequest(Wire):
     session: Name
+
+
+class RedrawRequest(Wire):
+    session: Name
+    seed: int = Field(ge=0, lt=2**63)
 
 
 class ActionsResponse(Wire):

@@ -122,6 +122,20 @@ class SessionTable(SessionStore[State]):
                 last, steps, action = session.last, session.steps, session.action
         return self._add(self._new(state, last, steps=steps, action=action)).observed()
 
+    async def redraw(self, session_id: str, seed: int) -> ObservedState:
+        """A session in another world that fits what was observed, under a new id.
+
+        Raises:
+            Refused: 409 for an environment that draws none; 404, 410, 429, 500, 503, 504.
+        """
+        if not self._environment.spec.redraws:
+            raise Refused(409, f"{self._environment.spec.name} draws no other worlds")
+        with self._room(1):
+            async with self._use(session_id) as session:
+                state = await self._call(session, "redraw", partial(self._environment.redraw, session.state, seed))
+                last, steps, action = session.last, session.steps, session.action
+        return self._add(self._new(state, last, steps=steps, action=action)).observed()
+
     async def actions(self, session_id: str) -> list[str]:
         """The actions that the environment suggests in a session."""
         async with self._use(session_id) as session:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from agentr.envs.pool import Remote, ServerPool
@@ -26,6 +27,7 @@ from env_servers.protocol import (
     ExpertResponse,
     ObservedState,
     OpenRequest,
+    RedrawRequest,
     SessionRequest,
     StepRequest,
 )
@@ -43,6 +45,14 @@ class Recorded:
 
     action: str
     observation: str
+
+
+@dataclass(frozen=True)
+class World:
+    """Another world that a session goes on in: drawn after so many actions, by a seed."""
+
+    taken: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -83,11 +93,25 @@ class Exchange:
         asked = SessionRequest(session=remote.id)
         return (await self.pool.post(remote.url, "/v1/expert", asked, ExpertResponse)).steps
 
+    async def redraw(self, remote: Remote, seed: int) -> Remote:
+        answer = await self.pool.post(
+            remote.url, "/v1/redraw", RedrawRequest(session=remote.id, seed=seed), ObservedState
+        )
+        return Remote(remote.url, answer.session)
+
     async def replay(
-        self, task: Task, opening: str | None, history: Sequence[Recorded], others: Sequence[OtherAnswer]
+        self,
+        task: Task,
+        opening: str | None,
+        history: Sequence[Recorded],
+        others: Sequence[OtherAnswer],
+        worlds: Sequence[World] = (),
     ) -> tuple[Remote, str, Observation, tuple[OtherAnswer, ...]]:
         """Plays a history on a fresh session, and returns that, what it saw first and last, and what other models
         answered on the way.
+
+        Args:
+            worlds: Those that it went on in.
 
         Raises:
             RequestFailed: The attempt failed.
@@ -103,6 +127,7 @@ class Exchange:
         try:
             self._check(task, 0, opening, first)
             for number, recorded in enumerate(history, start=1):
+                remote = await self._enter(remote, number - 1, worlds)
                 if (fault := unsendable(recorded.action, self.spec.action_chars)) is not None:
                     last = Observation.failed(fault, last.reward)
                 else:
@@ -110,6 +135,7 @@ class Exchange:
                     heard += _heard(last)
                     index += 1
                 self._check(task, number, recorded.observation, last.observation)
+            remote = await self._enter(remote, len(history), worlds)
         except (RequestFailed, InfraError):
             self.pool.drop(remote)
             raise
@@ -117,6 +143,14 @@ class Exchange:
         stats.replayed_steps += index
         stats.replays += index > 0
         return remote, first, last, tuple(heard)
+
+    async def _enter(self, remote: Remote, taken: int, worlds: Sequence[World]) -> Remote:
+        """Goes over into the worlds that were drawn after so many actions."""
+        for world in worlds:
+            if world.taken == taken:
+                left, remote = remote, await self.redraw(remote, world.seed)
+                self.pool.drop(left)
+        return remote
 
     def _check(self, task: Task, step: int, recorded: str | None, observed: str) -> None:
         if recorded is not None and recorded != observed:
@@ -155,12 +189,14 @@ class Session:
         opening: str | None = None,
         others: tuple[OtherAnswer, ...] = (),
         last: Observation | None = None,
+        worlds: tuple[World, ...] = (),
     ) -> None:
         self.task = task
         self.history = history
         self._exchange = exchange
         self._opening = opening
         self._others = others
+        self._worlds = worlds
         self._last = last
         self._remote: Remote | None = None
         self._rebuilding = asyncio.Lock()
@@ -239,6 +275,21 @@ class Session:
             return None
         return await self._on_server("the expert", self._exchange.expert)
 
+    async def redraw(self, seed: int) -> Session:
+        """The same point of the episode in another world that fits all that was observed so far; equal seeds give equal
+        worlds. This session stays where it is.
+
+        Raises:
+            ValueError: The environment draws no worlds.
+        """
+        if not self._exchange.spec.redraws:
+            raise ValueError(f"{self._exchange.spec.name} draws no worlds")
+        other = self._copy()
+        other._worlds += (World(len(self.history), seed),)
+        drawn = partial(self._exchange.redraw, seed=seed)
+        other._remote = await self._on_server("another world", drawn)
+        return other
+
     async def close(self) -> None:
         """Frees the server's side. The session may still be used: it is then rebuilt from its history."""
         await self._exchange.pool.close(_remotes([self]))
@@ -255,7 +306,7 @@ class Session:
         async with self._rebuilding:
             if self._remote is None:
                 self._remote, self._opening, self._last, self._others = await self._exchange.replay(
-                    self.task, self._opening, self.history, self._others
+                    self.task, self._opening, self.history, self._others, self._worlds
                 )
             return self._remote
 
@@ -283,7 +334,7 @@ class Session:
 
     def _copy(self) -> Session:
         """The same history, with nothing on a server."""
-        kept = {"opening": self._opening, "others": self._others, "last": self._last}
+        kept = {"opening": self._opening, "others": self._others, "last": self._last, "worlds": self._worlds}
         return Session(self._exchange, self.task, self.history, **kept)
 
     async def _expand_by_replay(self, actions: Sequence[str]) -> list[Session]:

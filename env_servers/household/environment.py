@@ -10,7 +10,8 @@ A simulator of our own: the state is plain data, so that a step or a fork takes 
   is not the ALFWorld benchmark; ``env_servers.alfworld`` is.
 """
 
-from functools import cache, lru_cache, partial
+import random
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, Unk
 from env_servers.household import rules
 from env_servers.household.generate import generate, ids
 from env_servers.household.pddl import ProblemFiles, parse_labels
+from env_servers.household.redraw import furnished, is_thing, redrawn
 from env_servers.household.rules import HouseholdState
+from env_servers.protocol import EnvironmentSpec
 
 #: Longest demonstration of a task in a split, in actions.
 MAX_PLAN = 30
@@ -42,6 +45,11 @@ class Household(Environment[HouseholdState]):
     def __init__(self, problems: str | None = None, show_actions: bool = False) -> None:
         self.files = None if problems is None else ProblemFiles(problems)
         self.show_actions = show_actions
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        spec = super().spec  # nobody knows what files of problems are drawn from
+        return spec if self.files is None else spec.model_copy(update={"redraws": False})
 
     # tasks ------------------------------------------------------------------------------------------------------------
 
@@ -76,6 +84,11 @@ class Household(Environment[HouseholdState]):
     def _shown(self, state: HouseholdState, text: str) -> str:
         return f"{text}\nAVAILABLE ACTIONS: {', '.join(rules.admissible(state))}" if self.show_actions else text
 
+    def redraw(self, state: HouseholdState, seed: int) -> HouseholdState:
+        made = generate(state.task)
+        assert made is not None, "the specification of files says that there is no such distribution"
+        return redrawn(state, made, random.Random(f"household/redraw/{seed}"))
+
     # copies -----------------------------------------------------------------------------------------------------------
 
     def fork(self, state: HouseholdState) -> HouseholdState:
@@ -102,10 +115,12 @@ class Household(Environment[HouseholdState]):
         problem = self._problem(task)
         if not (place is None or (type(place) is int and place in problem.at)) or not isinstance(done, bool):
             raise ValueError(f"place {place!r}, done {done!r}")
-        if where.keys() != problem.where.keys() or not all(
-            home == "" or home in problem.receptacles for home in where.values()
-        ):
-            raise ValueError("things or receptacles that the task does not have")
+        if where.keys() != problem.where.keys():
+            if self.files is not None or not all(map(is_thing, where)):
+                raise ValueError("things that the task does not have")
+            problem = furnished(problem, where)
+        if not all(home == "" or home in problem.receptacles for home in where.values()):
+            raise ValueError("receptacles that the task does not have")
         if sum(not home for home in where.values()) > 1:
             raise ValueError("more than one thing in the hand")
         if not all(rules.is_mark(problem, mark) for mark in marks):

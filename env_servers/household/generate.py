@@ -161,26 +161,38 @@ def _furnish(layout: Layout, goal: Goal, rng: random.Random) -> Problem:
     """A problem with the things that the goal needs, not yet where it wants them, and others."""
     fixed: list[tuple[str, str]] = []
     if goal.type is TaskType.LOOK:
-        fixed.append((goal.target, _home(goal.target, layout, rng)))
-    needed = 2 if goal.type is TaskType.TWO else 1
-    for _ in range(rng.choice((needed, needed, needed + 1))):
-        fixed.append((goal.kind, _home(goal.kind, layout, rng, avoid=goal.target)))
-    others = [name for name in _things_of(layout.room) if name != goal.kind and _places(name, layout)]
-    number = rng.randint(len(layout.receptacles) // 2, 3 * len(layout.receptacles) // 2)
-    fixed += [(name, _home(name, layout, rng)) for name in rng.choices(others, k=number)]
+        fixed.append((goal.target, home(goal.target, layout, rng)))
+    wanted, others = numbers_of(layout, goal)
+    for _ in range(rng.choice(wanted)):
+        fixed.append((goal.kind, home(goal.kind, layout, rng, avoid=goal.target)))
+    number = rng.randint(others[0], others[-1])
+    fixed += [(name, home(name, layout, rng)) for name in rng.choices(kinds_of_others(layout, goal), k=number)]
     rng.shuffle(fixed)  # so that numbers reveal nothing
     where: dict[str, str] = {}
     for kind, lying in groupby(sorted(fixed, key=itemgetter(0)), key=itemgetter(0)):
         where |= {f"{kind} {number}": home for number, (_, home) in enumerate(lying, 1)}
     statement = rng.choice(STATEMENTS[goal.type]).format(kind=goal.kind, target=goal.target)
-    things = {name: _thing(name.rpartition(" ")[0]) for name in where}
+    things = {name: thing(name.rpartition(" ")[0]) for name in where}
     return Problem(
         statement, goal, layout.receptacles, things, where, frozenset(f"down {name}" for name in where), _fits()
     )
 
 
+def numbers_of(layout: Layout, goal: Goal) -> tuple[Sequence[int], Sequence[int]]:
+    """How many things of the goal's kind there may be, and how many others, each number as likely."""
+    needed = 2 if goal.type is TaskType.TWO else 1
+    places = len(layout.receptacles)
+    return (needed, needed, needed + 1), range(places // 2, 3 * places // 2 + 1)
+
+
 @cache
-def _thing(kind: str) -> Thing:
+def kinds_of_others(layout: Layout, goal: Goal) -> tuple[str, ...]:
+    """The kinds of things that lie about besides, each as likely."""
+    return tuple(name for name in _things_of(layout.room) if name != goal.kind and _places(name, layout))
+
+
+@cache
+def thing(kind: str) -> Thing:
     return catalogue().thing(kind)
 
 
@@ -195,12 +207,31 @@ def _places(kind: str, layout: Layout, avoid: str = "") -> tuple[str, ...]:
     return tuple(place for place in catalogue().kinds[kind].usual if place in layout.by_kind and place != avoid)
 
 
-def _home(kind: str, layout: Layout, rng: random.Random, avoid: str = "") -> str:
+@cache
+def _also(kind: str, layout: Layout, avoid: str = "") -> tuple[str, ...]:
+    return tuple(place for place in catalogue().kinds[kind].also if place in layout.by_kind and place != avoid)
+
+
+def home(kind: str, layout: Layout, rng: random.Random, avoid: str = "") -> str:
     """A receptacle for a thing."""
-    usual = _places(kind, layout, avoid)
-    also = [place for place in catalogue().kinds[kind].also if place in layout.by_kind and place != avoid]
+    usual, also = _places(kind, layout, avoid), _also(kind, layout, avoid)
     if (also and rng.random() < MISPLACED) or not usual:
         place = rng.choice(also)
     else:
         place = rng.choices(usual, [FALLOFF**i for i in range(len(usual))])[0]
     return rng.choice(layout.by_kind[place])
+
+
+@cache
+def homes(kind: str, layout: Layout, avoid: str = "") -> dict[str, float]:
+    """The probability of each receptacle that `home` may draw."""
+    usual, also = _places(kind, layout, avoid), _also(kind, layout, avoid)
+    misplaced = 1.0 if not usual else MISPLACED if also else 0.0
+    falling = [FALLOFF**i for i in range(len(usual))]
+    parts = [(place, (1 - misplaced) * each / sum(falling)) for place, each in zip(usual, falling, strict=True)]
+    parts += [(place, misplaced / len(also)) for place in also]
+    found: dict[str, float] = {}
+    for place, part in parts:
+        for name in layout.by_kind[place]:
+            found[name] = found.get(name, 0.0) + part / len(layout.by_kind[place])
+    return found
