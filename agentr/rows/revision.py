@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from agentr.policy.chat import ChatCodec
 from agentr.rows.sequences import Turn, dropped, inserted, make_rows, recorded
 from agentr.rows.targets import Targets
+from agentr.search.pairs import by_luck
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Dropped, Row
@@ -99,6 +100,16 @@ def count_splices(trees: Iterable[Tree]) -> dict[str, int]:
     }
 
 
+def count_luck(trees: Iterable[Tree]) -> dict[str, int]:
+    """Counts the turns that were tried in other worlds, and those of them that were luck."""
+    found: dict[tuple[str, int], bool] = {}
+    for tree in trees:
+        for leaf in tree.ended():
+            path = tree.path(leaf.id)
+            found |= {(tree.task.key, node.id): by_luck(path, turn) for turn, node in enumerate(path) if node.worlds}
+    return {"turns tried in other worlds": len(found), "of them luck": sum(found.values())}
+
+
 def _rank(path: list[Node]) -> tuple[int, int, float, int]:
     return sum(not n.valid for n in path), len(path), -sum(sum(n.logprobs) for n in path), path[-1].id
 
@@ -108,6 +119,16 @@ def _spliced(tree: Tree, revision: Revision, wait: Turn, on_reasoning: bool) -> 
     # A transition inside the shared prefix continues after itself: the state is the same there.
     good = tree.path(revision.good)[min(tree.nodes[revision.ancestor].depth, len(bad)) :]
     return [*recorded(bad, trained=False), wait, *recorded(good, trained=True, on_reasoning=on_reasoning)]
+
+
+def best_paths(tree: Tree, min_return: float, limit: int, *, inclusive: bool = True) -> list[list[Node]]:
+    """Returns the trajectories that `good_rows` begins with, one for each sequence of actions."""
+    leaves = [n for n in tree.ended() if n.origin is Origin.POLICY]
+    good = [n for n in leaves if n.reward > min_return or (inclusive and n.reward == min_return)]
+    paths: dict[tuple[str, ...], list[Node]] = {}
+    for path in sorted((tree.path(leaf.id) for leaf in good), key=_rank):
+        paths.setdefault(tuple(n.action for n in path), path)
+    return list(paths.values())[:limit]
 
 
 def good_rows(

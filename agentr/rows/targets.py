@@ -11,8 +11,12 @@ from statistics import fmean
 
 from agentr.config.schema import BuildConfig
 from agentr.rows.sequences import Turn, recorded
+from agentr.search.pairs import by_luck
 from agentr.search.revision import reflects
 from agentr.search.tree import Node
+
+#: Why a turn is not learnt that other worlds do not pay.
+LUCK = "turn that was luck"
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Targets:
             drew has none.
         reasoning: The reasoning of turns that are learnt is learnt.
         reflections: Openings of reflections that are not learnt after a move that was carried out; empty learns all.
+        luck: Turns that earned what they did by luck are learnt (`agentr.search.pairs.by_luck`).
     """
 
     invalid: bool = False
@@ -33,6 +38,7 @@ class Targets:
     least_logprob: float | None = None
     reasoning: bool = True
     reflections: tuple[str, ...] = ()
+    luck: bool = False
 
     @classmethod
     def of(cls, config: BuildConfig, reflections: Sequence[str] = ()) -> Targets:
@@ -67,6 +73,8 @@ class Targets:
             return "unlikely turn"
         if reflects(node.text, self.reflections) and (move == 0 or path[move - 1].valid):
             return "reflection on a move that worked"
+        if not self.luck and by_luck(path, move):
+            return LUCK
         return ""
 
 

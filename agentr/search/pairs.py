@@ -5,9 +5,10 @@ one.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import fmean
 
 from pydantic import NonNegativeInt
 
@@ -71,6 +72,7 @@ def pair_paths(tree: Tree, config: PairingConfig, alpha: float) -> list[Pair]:
     """
     leaves = [n for n in tree.ended() if n.depth > 0 and all(t.origin is Origin.POLICY for t in tree.path(n.id))]
     good = [n for n in leaves if n.reward > alpha or (config.alpha_inclusive and n.reward >= alpha)]
+    good = [n for n in good if not by_luck(tree.path(n.id), -1)]
     if config.pairs_per_task:
         leaves, good = _distinct(tree, leaves), _distinct(tree, good)
     pairs = [
@@ -110,6 +112,19 @@ def good_suffix(tree: Tree, pair: Pair) -> list[Node]:
     nothing."""
     depth = tree.nodes[pair.ancestor].depth
     return [n for n in tree.path(pair.good)[depth:] if n.valid]
+
+
+def by_luck(path: Sequence[Node], turn: int) -> bool:
+    """Whether a turn of a path earned what it did by luck: in other worlds that fit what was observed before it, it
+    earns less than half of what it does in its own. False where it was not tried in any.
+
+    What it earns in its own is the mean below it, for the policy goes on in the others, too; of a turn that no search
+    backed up, the path's return.
+    """
+    node = path[turn]
+    if not node.worlds:
+        return False
+    return fmean(node.worlds) < (node.mean if node.visits else path[-1].reward) / 2
 
 
 def falls_behind(tree: Tree, node: Node, margin: float) -> bool:

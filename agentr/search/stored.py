@@ -40,7 +40,7 @@ _BESIDE = ("stage", "spent")
 #: so that trees without them keep their text.
 _LATER: dict[str, Any] = {"evolutions": [], "hiding": None}
 _LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0, "reasoning": 0}
-_LATER_OF_TURNS |= {"sent": "", "asked": None, "behind": None}
+_LATER_OF_TURNS |= {"sent": "", "asked": None, "behind": None, "worlds": ()}
 _LATER_OF_MESSAGES: dict[str, Any] = {"answers": ""}
 
 

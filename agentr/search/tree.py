@@ -97,6 +97,8 @@ class Node:
         verdict: A judge's verdict on this turn, if it was judged.
         branch: Which of its parent's branches this turn is, for strategies that number them.
         draws: How often the policy drew this turn: itself, and the turns that were merged into it.
+        worlds: What it earned when it was taken again in other worlds that fit what was observed before it, and the
+            policy went on; empty if it was not.
     """
 
     id: int
@@ -127,6 +129,7 @@ class Node:
     sent: str = ""
     asked: Asked | None = None
     behind: tuple[int, int] | None = None
+    worlds: tuple[float, ...] = ()
     children: list[int] = field(default_factory=list)
 
     @property

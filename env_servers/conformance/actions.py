@@ -113,6 +113,36 @@ def expert_from(subject: Subject) -> str:
     return f"{asked} states gone on from, {without} without an expert"
 
 
+def redrawn(subject: Subject) -> str:
+    """Nothing that was seen changes with the world: neither in the session itself, nor in the one that goes on."""
+    drawn, others = 0, 0
+    for task in subject.sample():
+        for play in subject.plays(task):
+            live = subject.server.open(task)
+            for action in play.actions[: len(play.actions) // 2]:
+                live.step(action)
+            at, body = f"task {task!r}, {live.steps} actions of {play.kind}", {"session": live.id, "seed": 1}
+            if not subject.spec.redraws:
+                answer = subject.server.http.post("/v1/redraw", json=body)
+                subject.server.refuses(
+                    f"{at}: another world, which the specification says there is not", (409,), answer
+                )
+                continue
+            before = live.snapshot()["state"]
+            first, again, second = (live.redraw(seed) for seed in (1, 1, 2))
+            require(live.snapshot()["state"] == before, f"{at}: the session itself is in another world then")
+            seen = live.last.model_copy(update={"session": first.id})
+            require(first.last == seen, f"{at}: something else was observed there: {shown(first.last)}")
+            worlds = [each.snapshot()["state"] for each in (first, again, second)]
+            require(worlds[0] == worlds[1], f"{at}: the same seed draws two worlds")
+            drawn += 1
+            others += worlds[2] != before or worlds[0] != before
+    if not subject.spec.redraws:
+        raise NotApplicable("the environment draws no other worlds")
+    require(others > 0, "no world that was drawn is another one")
+    return f"{drawn} states, of which {others} went on in another world"
+
+
 def nonsense(subject: Subject) -> str:
     tried = 0
     for task in subject.sample()[:2]:
@@ -194,6 +224,7 @@ CHECKS: list[tuple[str, CheckFunction]] = [
     ("suggested actions are usable and in a fixed order", suggestions),
     ("the expert earns the reward", expert),
     ("the expert goes on from any state", expert_from),
+    ("another world fits what was observed", redrawn),
     ("nonsense is answered, not understood", nonsense),
     ("scores come with the end of an episode", statuses),
     ("a damaged snapshot is refused", damaged_snapshots),

@@ -144,6 +144,10 @@ class Live:
         asked = self.server.http.post("/v1/expert", json={"session": self.id}, timeout=wire.EXPERT_TIMEOUT_S)
         return _read(asked, wire.ExpertResponse).steps
 
+    def redraw(self, seed: int) -> Live:
+        answer = self.server.post("/v1/redraw", {"session": self.id, "seed": seed}, wire.ObservedState)
+        return self.server.adopt(answer, self.steps)
+
     def snapshot(self) -> dict[str, Any]:
         """The snapshot as it would lie in a file whose keys are sorted, as many stores do."""
         answer = self.server.post("/v1/snapshot", {"session": self.id}, wire.Snapshot)

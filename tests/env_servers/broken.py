@@ -17,6 +17,7 @@ class Position:
     goal: int
     at: int = 0
     moves: int = 0
+    unseen: int = 0
 
 
 class Walk(Environment[Position]):
@@ -37,7 +38,9 @@ class Walk(Environment[Position]):
             "instruction": "Walk to the goal.",
             "source": "Made up.",
         }
-        return EnvironmentSpec.model_validate({**about, "splits": splits, "identity": "goal", "guides": True})
+        return EnvironmentSpec.model_validate(
+            {**about, "splits": splits, "identity": "goal", "guides": True, "redraws": True}
+        )
 
     def split(self, name: str) -> list[TaskInfo]:
         if name not in self.spec.splits:
@@ -73,7 +76,7 @@ class Walk(Environment[Position]):
         return dict(vars(state))
 
     def restore(self, data: dict[str, Any]) -> Position:
-        if set(data) != {"goal", "at", "moves"} or not all(type(value) is int for value in data.values()):
+        if set(data) != {"goal", "at", "moves", "unseen"} or not all(type(value) is int for value in data.values()):
             raise ValueError("not a position")
         return Position(**data)
 
@@ -82,6 +85,9 @@ class Walk(Environment[Position]):
 
     def expert_from(self, state: Position) -> list[ExpertStep] | None:
         return [ExpertStep("The goal is to the right.", "right")] * (state.goal - state.at)
+
+    def redraw(self, state: Position, seed: int) -> Position:
+        return replace(state, unseen=seed)
 
     def actions(self, state: Position) -> list[str]:
         return ["left", "ahead"]
@@ -212,6 +218,22 @@ class SecretGuide(Walk):
         return super().spec.model_copy(update={"guides": False})
 
 
+class MeddlingRedraw(Walk):
+    def redraw(self, state: Position, seed: int) -> Position:
+        state.unseen = seed
+        return replace(state)
+
+
+class FickleRedraw(Walk):
+    def redraw(self, state: Position, seed: int) -> Position:
+        return replace(state, unseen=random.randrange(10**9))
+
+
+class SameRedraw(Walk):
+    def redraw(self, state: Position, seed: int) -> Position:
+        return replace(state)
+
+
 class ShuffledActions(Walk):
     def actions(self, state: Position) -> list[str]:
         return random.sample(["left", "right", "back", "forth", "up", "down"], 6)
@@ -280,6 +302,9 @@ FAULTS: dict[type[Walk], set[str]] = {
     MeddlingGuide: {"the expert goes on from any state"},
     SilentGuide: {"the expert goes on from any state"},
     SecretGuide: {"the expert goes on from any state"},
+    MeddlingRedraw: {"another world fits what was observed"},
+    FickleRedraw: {"another world fits what was observed"},
+    SameRedraw: {"another world fits what was observed"},
     ShuffledActions: {"suggested actions are usable and in a fixed order"},
     SwitchedActions: {"suggested actions are usable and in a fixed order"},
     LeakySplits: {"training and held-out splits share no problem"},

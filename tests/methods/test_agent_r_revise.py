@@ -370,14 +370,15 @@ def test_whole_episodes_have_as_many_trained_tokens_as_the_revisions(server: Env
         ({"end": End.expert, "splice": Splice.direct}, "splice"),
         ({"end": End.search, "pairs_per_task": 0}, "pairs_per_task"),
         ({"whole_episodes": True}, "whole_episodes"),
+        ({"begin": Begin.greedy, "end": End.expert, "worlds": 4}, "worlds"),
     ],
 )
 def test_what_cannot_be_revised_so_is_refused(switches: dict[str, Any], key: str) -> None:
     assert [problem.key for problem in ReviseConfig(**switches).problems()] == [key]
 
 
-def test_an_expert_that_starts_at_the_beginning_alone_is_refused_before_the_run() -> None:
-    spec = SimpleNamespace(name="webshop", guides=False)
+def test_what_the_environment_has_not_is_refused_before_the_run() -> None:
+    spec = SimpleNamespace(name="webshop", guides=False, hidden=True, redraws=False)
     experiment: Any = SimpleNamespace(
         store=SimpleNamespace(sealed=lambda stage: False),
         services=SimpleNamespace(collecting=SimpleNamespace(spec=lambda: spec)),
@@ -388,3 +389,11 @@ def test_an_expert_that_starts_at_the_beginning_alone_is_refused_before_the_run(
         method.before(experiment, 1)
     spec.guides = True
     method.before(experiment, 1)
+    worlds = AgentR(AgentRConfig(revise=ReviseConfig(worlds=4)))
+    with pytest.raises(ConfigError, match="webshop draws no other worlds"):
+        worlds.before(experiment, 1)
+    spec.hidden = False
+    with pytest.raises(ConfigError, match="webshop does not say that it hides anything"):
+        worlds.before(experiment, 1)
+    spec.redraws = True
+    worlds.before(experiment, 1)

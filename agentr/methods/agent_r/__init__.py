@@ -15,6 +15,7 @@ from agentr.collect.agent import Agent
 from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
 from agentr.collect.sessions import Sessions
+from agentr.collect.worlds import try_elsewhere
 from agentr.errors import ConfigError
 from agentr.methods.agent_r.revise import (
     Begin,
@@ -33,7 +34,15 @@ from agentr.rounds.experiment import Experiment
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets
 from agentr.rounds.round import Round
 from agentr.rows.dataset import Candidate
-from agentr.rows.revision import count_splices, demonstrated_rows, good_rows, instead, revision_rows
+from agentr.rows.revision import (
+    best_paths,
+    count_luck,
+    count_splices,
+    demonstrated_rows,
+    good_rows,
+    instead,
+    revision_rows,
+)
 from agentr.rows.targets import Targets
 from agentr.search import UCT, Expansion, Node, Origin, Sample, Tree, UCTConfig
 from agentr.search.pairs import Pair, pair_paths
@@ -82,11 +91,13 @@ class Revise(Work):
     Attributes:
         alpha: Least return of a good path in this round.
         search: How trees are searched; a revised path has no more actions than a searched one.
+        good: Good trajectories of a task that are learnt, too.
     """
 
     config: ReviseConfig
     alpha: float
     search: UCTConfig
+    good: int = 0
 
     kind = "revise"
     extends = True
@@ -96,15 +107,19 @@ class Revise(Work):
         return "collect" if self.config.begin is Begin.trees else "greedy"
 
     def max_completions(self, step_limit: int) -> int:
+        steps = self.search.max_depth + 1
+        pairs = self.config.pairs_per_task if self.config.begin is Begin.trees else 1
+        elsewhere = (self.good + pairs) * steps * self.config.worlds * steps
         if self.config.end is not End.search:
-            return 0
-        deepest = replace(self.search, max_depth=2 * self.search.max_depth + 1)
-        return UCT(deepest).max_completions * (self.config.pairs_per_task if self.config.begin is Begin.trees else 1)
+            return elsewhere
+        return elsewhere + pairs * UCT(replace(self.search, max_depth=2 * steps - 1)).max_completions
 
     async def make(self, unit: Unit) -> Tree:
         tree = unit.begun()
         sessions = Sessions(tree, unit.agent.env)
         try:
+            for path in best_paths(tree, self.alpha, self.good, inclusive=self.config.alpha_inclusive):
+                await self._try_elsewhere(tree, path, unit.agent, sessions)
             for pair in self._pairs(tree):
                 # judge: the first bad step ends the bad prefix
                 own = self.config.begin is Begin.greedy
@@ -118,6 +133,8 @@ class Revise(Work):
                 if turns or self.config.end is End.path:  # execute: does it earn as much?
                     limit = self.search.max_depth
                     await execute(tree, revision, turns, goal, unit.agent, sessions, self.config, limit)
+                learnt = tree.path(revision.end)[last.depth :] if revision.end >= 0 else []
+                await self._try_elsewhere(tree, learnt, unit.agent, sessions)
                 if self.config.end is not End.path:
                     revision.good = revision.end if revision.end >= 0 else last.id
                 tree.revisions.append(revision)
@@ -127,6 +144,11 @@ class Revise(Work):
         finally:
             sessions.close()
         return tree
+
+    async def _try_elsewhere(self, tree: Tree, turns: Sequence[Node], agent: Agent, sessions: Sessions) -> None:
+        if self.config.worlds:
+            steps, invalid = self.search.max_depth + 1, self.search.max_invalid
+            await try_elsewhere(tree, turns, agent, sessions, self.config.worlds, steps, invalid)
 
     def _pairs(self, tree: Tree) -> list[Pair]:
         """Pairs of a bad and a good path (Eq. 4); of a greedy episode, the bad one and where it is left."""
@@ -166,20 +188,26 @@ class AgentR(Imitation[AgentRConfig]):
         return {
             "collect": Grow(UCT(search)),  # search
             **({"greedy": Grow(greedy)} if revise.begin is Begin.greedy else {}),
-            "revise": Revise(revise, by_round(revise.alpha, round_), search),  # pair, judge, splice, execute
+            # pair, judge, splice, execute
+            "revise": Revise(revise, by_round(revise.alpha, round_), search, self.config.good_per_task),
         }
 
     def before(self, experiment: Experiment, round_: int) -> None:
-        if self.config.revise.end is not End.expert or experiment.store.sealed(arm_of(round_).stage("revise")):
+        revise = self.config.revise
+        if not (revise.worlds or revise.end is End.expert) or experiment.store.sealed(arm_of(round_).stage("revise")):
             return
         spec = experiment.services.collecting.spec()
-        if not spec.guides:
+        if revise.end is End.expert and not spec.guides:
             message = f"method.revise.end=expert: {spec.name} has no expert that goes on from the middle of an episode"
             raise ConfigError(message, hint="Set method.revise.end=search, which asks the policy alone.")
+        if revise.worlds and not spec.redraws:
+            why = "does not say that it hides anything" if not spec.hidden else "draws no other worlds"
+            raise ConfigError(f"method.revise.worlds: {spec.name} {why}", hint="Set method.revise.worlds=0.")
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
         config = self.config
-        targets = Targets.of(round_.config.build, () if config.false_reflections else config.reflections())
+        reflections = () if config.false_reflections else config.reflections()
+        targets = replace(Targets.of(round_.config.build, reflections), luck=config.revise.learn_luck)
         alpha = by_round(config.revise.alpha, round_.number)
         revised = self._revisions(round_, targets)  # imitate
         yield from instead(revised) if config.revise.whole_episodes else revised
@@ -213,6 +241,8 @@ class AgentR(Imitation[AgentRConfig]):
         revise = self.config.revise
         executed = revise.splice is Splice.executed or revise.audit
         splices = count_splices(round_.trees("revise")) if executed else {}
+        if revise.worlds:
+            splices |= count_luck(round_.trees("revise"))
         if revise.end is not End.path:  # there is no text splice that could fail
             splices.pop("text splice would fail", None)
         return {"splices": splices} if splices else {}

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from pydantic import NonNegativeInt
+
 from agentr.collect.agent import Agent, take_turn
 from agentr.collect.grow import grow
 from agentr.collect.judge import JudgeConfig, find_transition
@@ -71,6 +73,11 @@ class ReviseConfig(JudgeConfig, PairingConfig):
     whole_episodes: bool = False
     """The control of end=expert, for experiments: of the same tasks the expert's whole episodes are learnt in place of
     the revisions, as many trained tokens of them."""
+    worlds: NonNegativeInt = 0
+    """Other worlds in which each turn that may be learnt is tried again, drawn before it, given all that was observed
+    (environments with a hidden state); 0 tries none."""
+    learn_luck: bool = False
+    """With worlds: also learn turns that other worlds do not pay. For experiments: they are counted."""
     splice: Splice = Splice.executed
     """How a bad prefix and a good end are joined."""
     reflections: list[str] = field(
@@ -106,6 +113,9 @@ class ReviseConfig(JudgeConfig, PairingConfig):
         if self.end is End.search and self.begin is Begin.trees and not self.pairs_per_task:
             message = "end=search with every pair of a tree has no bound on what is drawn"
             yield Problem("pairs_per_task", message, "Say how many pairs a tree has at most.")
+        if self.worlds and self.begin is Begin.greedy:
+            message = "the searched trees, whose good paths are learnt too, would not be tried in other worlds"
+            yield Problem("worlds", message, "Set method.revise.begin=trees.")
         if self.whole_episodes and self.end is not End.expert:
             yield Problem("whole_episodes", "these are the expert's", "Set method.revise.end=expert.")
 
