@@ -7,7 +7,7 @@ Two families of tasks share the world and its rules:
   same sizes, same structure, but not the same goal for each N as in published results.
 - ``ITEM@SEED``: ours. SEED chooses the distractors and, in ``exact`` mode, which item stands for each tag. The splits
   divide the *goals*: no goal of ``dev`` or ``test`` is a goal of ``train``. The option ``goals`` puts goals of a user's
-  files in their place.
+  files in their place. ``ITEM@SEED~COPY`` is the same task with its items under other items' names (``renamed``).
 
 Known faults of the original that are not repeated: order by directory listing, recipe text ordered by hash seed, a
 module-wide ``random.seed`` in every reset, a traversal that writes into the recipe table while reading it.
@@ -16,16 +16,16 @@ module-wide ``random.seed`` in every reset, a traversal that writes into the rec
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, UnknownTask, read_spec
 from env_servers.protocol import EnvironmentSpec, Split
 from env_servers.textcraft.expert import Plan, make_plan
 from env_servers.textcraft.files import load_goals
-from env_servers.textcraft.world import Recipe, World, display, item_id
+from env_servers.textcraft.world import Names, Recipe, World, display, item_id
 
 #: The splits that are ours, and that a user's goals may take the place of.
 OWN_SPLITS = ("train", "dev", "test")
@@ -47,6 +47,16 @@ class TextCraftState:
     goal: str
     inventory: dict[str, int]
     done: bool = False
+    names: Names = field(default_factory=Names, compare=False)
+
+
+class Parts(NamedTuple):
+    """What a task's id says; ``copy`` is 0 for items under their own names."""
+
+    goal: str
+    seed: int
+    copy: int = 0
+    agentgym: bool = False
 
 
 class TextCraft(Environment[TextCraftState]):
@@ -59,6 +69,8 @@ class TextCraft(Environment[TextCraftState]):
         goals: File of goals for each of the splits ``train``, ``dev`` and ``test`` (`files.py`); a single path stands
             for the test split. Of these splits there are then only those with a file. No goal may be in ``train`` and
             in another one.
+        renamed: Copies of each task of ``train``, whose items all have other items' names, but not those of held-out
+            goals. Tasks then have the label ``renamed``: 0, or the number of the copy.
     """
 
     folder = Path(__file__).parent
@@ -69,14 +81,18 @@ class TextCraft(Environment[TextCraftState]):
         recipes: Literal["original", "exact"] = "original",
         distractors: int = 10,
         goals: str | Mapping[str, str] | None = None,
+        renamed: int = 0,
     ) -> None:
         if recipes not in ("original", "exact"):
             raise ValueError(f"recipes must be 'original' or 'exact', not {recipes!r}")
         if distractors < 0:
             raise ValueError(f"distractors must not be negative, got {distractors}")
+        if not 0 <= renamed < 1000 or (renamed and recipes != "exact"):
+            raise ValueError(f"renamed must be from 0 to 999, and more than 0 needs recipes=exact; got {renamed}")
         self.world = World.minecraft()
         self.recipes = recipes
         self.max_distractors = distractors
+        self.renamed = renamed
         self._goals = None if goals is None else self._checked({"test": goals} if isinstance(goals, str) else goals)
 
     def _checked(self, files: Mapping[str, str]) -> dict[str, list[tuple[str, int]]]:
@@ -129,32 +145,56 @@ class TextCraft(Environment[TextCraftState]):
         if name == "agentgym_train":
             rest = [i for i in range(len(self.world.goals)) if i not in set(AGENTGYM_TEST)]
             return [self._agentgym_info(i) for i in sorted(random.Random(0).sample(rest, AGENTGYM_TRAIN_SIZE))]
-        if self._goals is not None and name in self._goals:
-            return [
-                _info(goal, seed, plan)
-                for goal, seed in self._goals[name]
-                if (plan := self._plan(goal, seed)) is not None
-            ]
-        if self._goals is None and name in OWN_SPLITS:
-            return [
-                _info(goal, seed, plan)
-                for seed in range(SEEDS_PER_GOAL)
-                for goal in goals_of_split(name)
-                if (plan := self._plan(goal, seed)) is not None and len(plan.steps()) <= MAX_PLAN
-            ]
-        raise UnknownTask(f"TextCraft has no split {name!r}; it has {', '.join(self.spec.splits)}")
+        if name not in self.spec.splits:
+            raise UnknownTask(f"TextCraft has no split {name!r}; it has {', '.join(self.spec.splits)}")
+        if self._goals is not None:
+            tasks = [(goal, seed, self._plan(goal, seed)) for goal, seed in self._goals[name]]
+        else:
+            every = ((goal, seed) for seed in range(SEEDS_PER_GOAL) for goal in goals_of_split(name))
+            tasks = [(goal, seed, self._plan(goal, seed)) for goal, seed in every]
+            tasks = [(goal, seed, plan) for goal, seed, plan in tasks if plan and len(plan.steps()) <= MAX_PLAN]
+        copies = range(self.renamed + 1 if name == "train" else 1)
+        return [self._info(goal, seed, copy, plan) for copy in copies for goal, seed, plan in tasks if plan]
+
+    def _info(self, goal: str, seed: int, copy: int, plan: Plan) -> TaskInfo:
+        called = display(self._names(goal, seed, copy).of(goal))
+        labels: dict[str, int | float | str] = {
+            "depth": plan.depth(),
+            "plan_length": len(plan.steps()),
+            "goal": called,
+        }
+        if self.renamed:
+            labels["renamed"] = copy
+        return TaskInfo(f"{display(goal)}@{seed}" + (f"~{copy}" if copy else ""), labels)
+
+    @lru_cache(maxsize=4096)  # noqa: B019 - a server has one environment
+    def _names(self, goal: str, seed: int, copy: int) -> Names:
+        """What the items of a task's recipes are called in a copy of it."""
+        if not copy:
+            return Names()
+        shown = self._shown(goal, seed, False)
+        items = sorted({r.item for r in shown} | {i.name for r in shown for i in r.inputs})
+        names = random.Random(f"names/{goal}/{seed}/{copy}").sample(self._free_names, len(items))
+        return Names(dict(zip(items, names, strict=True)))
+
+    @cached_property
+    def _free_names(self) -> list[str]:
+        """The items whose names others may have: all but the held-out goals."""
+        held_out = self._goals or {name: [(goal, 0) for goal in goals_of_split(name)] for name in OWN_SPLITS}
+        goals = {goal for name, found in held_out.items() if name != "train" for goal, _ in found}
+        return sorted(self.world.items - goals)
 
     def _agentgym_info(self, index: int) -> TaskInfo:
         goal = self.world.goals[index]
         return TaskInfo(f"agentgym/{index}", {"depth": self.world.depth[goal], "goal": display(goal)})
 
-    def _parse(self, task_id: str) -> tuple[str, int, bool]:
-        """Goal, seed and whether the task is one of AgentGym's."""
+    def _parse(self, task_id: str) -> Parts:
         if match := re.fullmatch(r"agentgym/(\d{1,9})", task_id):
             index = int(match[1]) % len(self.world.goals)
-            return self.world.goals[index], index, True
-        if (match := re.fullmatch(r"([a-z0-9 ]+)@(\d{1,9})", task_id)) and item_id(match[1]) in self.world.by_item:
-            return item_id(match[1]), int(match[2]), False
+            return Parts(self.world.goals[index], index, agentgym=True)
+        match = re.fullmatch(r"([a-z0-9 ]+)@(\d{1,9})(?:~([1-9]\d{0,2}))?", task_id)
+        if match and item_id(match[1]) in self.world.by_item and int(match[3] or 0) <= self.renamed:
+            return Parts(item_id(match[1]), int(match[2]), int(match[3] or 0))
         raise UnknownTask(f"TextCraft has no task {task_id!r}; ids look like 'stick@0' or 'agentgym/17' (see /splits)")
 
     def _plan(self, goal: str, seed: int) -> Plan | None:
@@ -187,10 +227,11 @@ class TextCraft(Environment[TextCraftState]):
     # the state machine ------------------------------------------------------------------------------------------------
 
     def reset(self, task_id: str) -> tuple[TextCraftState, Observation]:
-        goal, seed, agentgym = self._parse(task_id)
-        commands = "\n".join(map(str, self._shown(goal, seed, agentgym)))
-        return TextCraftState(task_id, goal, {}), Observation(
-            f"Crafting commands:\n{commands}\n\nGoal: craft {display(goal)}."
+        goal, seed, copy, agentgym = self._parse(task_id)
+        names = self._names(goal, seed, copy)
+        commands = "\n".join(str(names.recipe(recipe)) for recipe in self._shown(goal, seed, agentgym))
+        return TextCraftState(task_id, goal, {}, names=names), Observation(
+            f"Crafting commands:\n{commands}\n\nGoal: craft {display(names.of(goal))}."
         )
 
     def step(self, state: TextCraftState, action: str) -> Observation:
@@ -200,37 +241,40 @@ class TextCraft(Environment[TextCraftState]):
         if match := re.match(r"get ([0-9]{1,6}) (.*)", action):
             return self._get(state, int(match[1]), match[2].strip())
         if action.startswith("inventory"):
-            carried = "".join(f"[{display(item)}] ({count}) " for item, count in state.inventory.items())
+            carried = "".join(
+                f"[{display(state.names.of(item))}] ({count}) " for item, count in state.inventory.items()
+            )
             return Observation("Inventory: " + (carried or "You are not carrying anything."))
         return Observation.failed(f"Could not execute {action}")
 
     def _get(self, state: TextCraftState, count: int, text: str) -> Observation:
-        item = item_id(text)
+        item = state.names.item(item_id(text))
         if count == 0 or not self.world.fetchable(item):
             return Observation.failed(f"Could not find {text}")
         state.inventory[item] = state.inventory.get(item, 0) + count
         return self._made(state, item, f"Got {count} {text}")
 
     def _craft(self, state: TextCraftState, output: str, inputs: str) -> Observation:
-        item = item_id(re.sub(r"^[0-9]+ ", "", output.strip()))
+        called = item_id(re.sub(r"^[0-9]+ ", "", output.strip()))
+        item = state.names.item(called)
         wanted: dict[str, int] = {}
         for part in inputs.split(","):
             match = re.fullmatch(r"([0-9]{1,6}) (.*)", part.strip())
             if match is None:
                 return Observation.failed(f"Wrong item format: {part.strip()}")
-            name = item_id(match[2])
+            name = state.names.item(item_id(match[2]))
             wanted[name] = wanted.get(name, 0) + int(match[1])
         if any(state.inventory.get(name, 0) < count for name, count in wanted.items()):
-            return Observation.failed(f"Could not find enough items to craft {item}")
+            return Observation.failed(f"Could not find enough items to craft {called}")
         recipe = self.world.match(item, wanted)
         if recipe is None:
-            return Observation.failed(f"Could not find a valid recipe for {item}")
+            return Observation.failed(f"Could not find a valid recipe for {called}")
         for name, count in wanted.items():
             state.inventory[name] -= count
             if not state.inventory[name]:
                 del state.inventory[name]
         state.inventory[item] = state.inventory.get(item, 0) + recipe.count
-        return self._made(state, item, f"Crafted {recipe.count} {item}")
+        return self._made(state, item, f"Crafted {recipe.count} {called}")
 
     def _made(self, state: TextCraftState, item: str, text: str) -> Observation:
         state.done = item == state.goal
@@ -239,7 +283,7 @@ class TextCraft(Environment[TextCraftState]):
     # copies -----------------------------------------------------------------------------------------------------------
 
     def fork(self, state: TextCraftState) -> TextCraftState:
-        return TextCraftState(state.task, state.goal, dict(state.inventory), state.done)
+        return TextCraftState(state.task, state.goal, dict(state.inventory), state.done, state.names)
 
     def snapshot(self, state: TextCraftState) -> dict[str, Any]:
         """The inventory as pairs in its order: who stores an object may sort its keys."""
@@ -254,7 +298,8 @@ class TextCraft(Environment[TextCraftState]):
         try:
             # once it was an object
             task, goal, inventory, done = data["task"], data["goal"], dict(data["inventory"]), data["done"]
-            if self._parse(task)[0] != goal or not isinstance(done, bool):
+            parts = self._parse(task)
+            if parts.goal != goal or not isinstance(done, bool):
                 raise ValueError("goal and task disagree")
             if any(
                 item not in self.world.items or type(count) is not int or count < 1 for item, count in inventory.items()
@@ -262,7 +307,7 @@ class TextCraft(Environment[TextCraftState]):
                 raise ValueError("the inventory holds unknown items or counts")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a TextCraft snapshot: {error}") from error
-        return TextCraftState(task, goal, inventory, done)
+        return TextCraftState(task, goal, inventory, done, self._names(parts.goal, parts.seed, parts.copy))
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         plan = self._expert_plan(task_id)
@@ -270,17 +315,14 @@ class TextCraft(Environment[TextCraftState]):
 
     def expert_from(self, state: TextCraftState) -> list[ExpertStep] | None:
         plan = self._expert_plan(state.task)
-        return None if plan is None else plan.steps(state.inventory)
+        if plan is None:
+            return None
+        return plan.steps({state.names.of(item): count for item, count in state.inventory.items()})
 
     def _expert_plan(self, task_id: str) -> Plan | None:
-        goal, seed, agentgym = self._parse(task_id)
-        return _cached_plan(self.world, goal, None) if agentgym else self._plan(goal, seed)
-
-
-def _info(goal: str, seed: int, plan: Plan) -> TaskInfo:
-    return TaskInfo(
-        f"{display(goal)}@{seed}", {"depth": plan.depth(), "plan_length": len(plan.steps()), "goal": display(goal)}
-    )
+        goal, seed, copy, agentgym = self._parse(task_id)
+        plan = _cached_plan(self.world, goal, None) if agentgym else self._plan(goal, seed)
+        return plan and plan.named(self._names(goal, seed, copy))
 
 
 @cache

@@ -4,13 +4,15 @@ It also decides which recipes an *exact* task shows (see `environment.py`): one 
 every tag replaced by the item that the plan uses.
 """
 
+from __future__ import annotations
+
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from env_servers.base import ExpertStep
-from env_servers.textcraft.world import Ingredient, Recipe, World, display
+from env_servers.textcraft.world import Ingredient, Names, Recipe, World, display
 
 
 @dataclass
@@ -23,6 +25,10 @@ class Plan:
 
     goal: str
     recipes: dict[str, Recipe] = field(default_factory=dict)
+
+    def named(self, names: Names) -> Plan:
+        """The plan in other names."""
+        return Plan(names.of(self.goal), {names.of(item): names.recipe(r) for item, r in self.recipes.items()})
 
     def order(self) -> list[str]:
         """Items, ingredients before what they go into, each once."""

@@ -12,7 +12,7 @@ import importlib.util
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -58,6 +58,33 @@ def display(item_id: str) -> str:
 def item_id(text: str) -> str:
     """The inverse of :func:`display`."""
     return "minecraft:" + text.strip().replace(" ", "_")
+
+
+class Names:
+    """Items under other items' names: what one can learn by heart of items is then of no use.
+
+    Args:
+        names: The name of each item that has another one, as the id of the item whose name it is.
+    """
+
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        self._names = dict(names or {})
+        self._items = {name: item for item, name in self._names.items()}
+
+    def of(self, item: str) -> str:
+        """What an item is called."""
+        return self._names.get(item, item)
+
+    def item(self, name: str) -> str:
+        """The item that is called so; no item's id where what was called so is called otherwise."""
+        return self._items.get(name, "" if name in self._names else name)
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """A recipe in these names."""
+        if not self._names:
+            return recipe
+        inputs = tuple(Ingredient(self.of(i.name), i.count, i.is_tag) for i in recipe.inputs)
+        return Recipe(self.of(recipe.item), recipe.count, recipe.tag, inputs)
 
 
 def recipe_files() -> list[Path]:

@@ -35,7 +35,7 @@ def test_about_says_what_a_configuration_is_checked_against():
     assert (found.name, found.title, found.options, found.step_limit) == (
         "textcraft",
         "TextCraft",
-        ("recipes", "distractors", "goals"),
+        ("recipes", "distractors", "goals", "renamed"),
         20,
     )
     assert found.splits == {"train": True, "dev": False, "test": False, "agentgym_train": True, "agentgym_test": False}

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -225,3 +226,72 @@ def test_any_text_is_an_action(actions: list[str]):
         assert answer.observation and answer.reward in (0.0, 1.0)
     assert all(count > 0 for count in state.inventory.values())
     assert item_id("oak logs") == "minecraft:oak_logs"
+
+
+# other names ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def renamed() -> TextCraft:
+    return TextCraft(recipes="exact", distractors=3, renamed=2)
+
+
+def test_copies_of_tasks_come_after_the_tasks_and_only_to_train_on(renamed: TextCraft):
+    plain = TextCraft(recipes="exact", distractors=3)
+    for name in ("train", "dev", "test"):
+        tasks, whole = plain.split(name), renamed.split(name)
+        assert [task.id for task in whole[: len(tasks)]] == [task.id for task in tasks]
+        assert len(whole) == len(tasks) * (3 if name == "train" else 1)
+        assert {task.labels["renamed"] for task in whole} == ({0, 1, 2} if name == "train" else {0})
+        for task in random.Random(1).sample(tasks, 20):
+            assert plain.reset(task.id)[1] == renamed.reset(task.id)[1]
+    with pytest.raises(UnknownTask):
+        plain.reset(f"{plain.split('train')[0].id}~1")
+    with pytest.raises(UnknownTask):
+        renamed.reset(f"{plain.split('train')[0].id}~3")
+
+
+def test_a_copy_is_the_same_task_in_other_words(renamed: TextCraft):
+    """Played by the expert it goes the same way, item by item; its names are items', and no held-out goal's."""
+    held_out = {task.labels["goal"] for name in ("dev", "test") for task in renamed.split(name)}
+    copies = [task for task in renamed.split("train") if task.labels["renamed"]]
+    others = 0
+    for task in random.Random(7).sample(copies, 60):
+        plain, copy = (renamed.reset(id_) for id_ in (task.id.partition("~")[0], task.id))
+        assert task.labels["goal"] not in held_out
+        others += task.labels["goal"] not in plain[1].observation
+        steps = [renamed.expert(state.task) or [] for state, _ in (plain, copy)]
+        assert len(steps[0]) == len(steps[1]) == task.labels["plan_length"]
+        assert renamed.expert_from(copy[0]) == steps[1]
+        for one, other in zip(*steps, strict=True):
+            answers = [renamed.step(state, step.action) for (state, _), step in ((plain, one), (copy, other))]
+            assert answers[1].valid and answers[0].reward == answers[1].reward
+            assert plain[0].inventory == copy[0].inventory, "what is carried is the same"
+            for word in re.findall(r"\d ([a-z ]+?)(?:,|$| using)", other.action):
+                assert item_id(word) in renamed.world.items
+        assert copy[0].done
+        again = renamed.restore(json.loads(json.dumps(renamed.snapshot(renamed.fork(copy[0])))))
+        assert again == copy[0] and again.names.of(again.goal) == copy[0].names.of(copy[0].goal)
+    assert others > 50
+
+
+def test_an_item_is_not_found_under_the_name_that_is_anothers(renamed: TextCraft):
+    for task in (task for task in renamed.split("train") if task.labels["renamed"]):
+        state, seen = renamed.reset(task.id)
+        fetched = [step.action for step in renamed.expert(task.id) or [] if step.action.startswith("get")]
+        own = [step.action for step in renamed.expert(task.id.partition("~")[0]) or [] if step.action.startswith("get")]
+        if fetched and not {word.split(" ", 2)[2] for word in own} & {word.split(" ", 2)[2] for word in fetched}:
+            name = own[0].split(" ", 2)[2]
+            if name not in seen.observation:
+                assert not renamed.step(state, own[0]).valid
+                assert renamed.step(state, fetched[0]).observation == f"Got {fetched[0].removeprefix('get ')}"
+                assert fetched[0].split(" ", 2)[2] in renamed.step(state, "inventory").observation
+                break
+    else:
+        raise AssertionError("no such task")
+
+
+@pytest.mark.parametrize("options", [{"renamed": -1, "recipes": "exact"}, {"renamed": 1}, {"renamed": 1000}])
+def test_other_names_that_make_no_sense_are_refused(options: dict):
+    with pytest.raises(BadOptions, match="renamed"):
+        load("textcraft", options)

@@ -164,7 +164,7 @@ function Rest({ page, run }: { page: RunAnswer; run: string }) {
     <>
       {splices.length > 0 && (
         <section aria-labelledby="splices">
-          <h2 id="splices">Executed splices</h2>
+          <h2 id="splices">Revisions</h2>
           <p>{splices.map(([name, times]) => <span class="pair"><span class="faint"><Said text={name} /></span> {number(times)}</span>)}</p>
         </section>
       )}
