@@ -33,8 +33,13 @@ class Prefix(ABC):
     kind: ClassVar[str] = ""
 
     @abstractmethod
-    def last(self, unit: Unit) -> tuple[Tree, int]:
-        """Returns the tree whose turns a unit's tree begins with, and the last of them."""
+    async def last(self, unit: Unit) -> tuple[Tree, int] | None:
+        """Returns the tree whose turns a unit's tree begins with, and the last of them; None if there are none after
+        all.
+
+        Raises:
+            InfraError: The environment did not answer.
+        """
 
     @abstractmethod
     def applies(self, tree: Tree) -> bool:
@@ -47,7 +52,7 @@ class ExpertPath(Prefix):
 
     source = WARM_START.stage(DEMONSTRATIONS)
 
-    def last(self, unit: Unit) -> tuple[Tree, int]:
+    async def last(self, unit: Unit) -> tuple[Tree, int] | None:
         return (tree := unit.begun()), best_path(tree)[-1].id
 
     def applies(self, tree: Tree) -> bool:
@@ -68,7 +73,7 @@ class BadBeginning(Prefix):
 
     seed: int
 
-    def last(self, unit: Unit) -> tuple[Tree, int]:
+    async def last(self, unit: Unit) -> tuple[Tree, int] | None:
         tree = unit.begun()
         leaf = next(n for n in tree.ended() if n.reward == 0 and n.depth > 1)
         path = tree.path(leaf.id)
@@ -93,7 +98,7 @@ class AfterRefusals(Prefix):
 
     count: int
 
-    def last(self, unit: Unit) -> tuple[Tree, int]:
+    async def last(self, unit: Unit) -> tuple[Tree, int] | None:
         tree = unit.begun()
         last = self._last(tree)
         assert last is not None, "of other trees there is no unit"
@@ -113,6 +118,34 @@ class AfterRefusals(Prefix):
 
 
 @dataclass(frozen=True)
+class AfterHarm(Prefix):
+    """The beginning of the warm start's episode up to its first turn that was carried out and did harm: the
+    environment's expert has more to do after it than before."""
+
+    source = WARM_START.stage(EVAL)
+    kind = "recover"
+
+    async def last(self, unit: Unit) -> tuple[Tree, int] | None:
+        tree = unit.begun()
+        leaf = next(iter(tree.ended()))
+        sessions = Sessions(tree, unit.agent.env)
+        try:
+            await sessions.along(leaf.id)
+            before = await (await sessions.at(0)).expert()
+            for node in tree.path(leaf.id)[:-1]:
+                after = await (await sessions.at(node.id)).expert()
+                if node.valid and before is not None and (after is None or len(after) > len(before)):
+                    return tree, node.id
+                before = after
+        finally:
+            sessions.close()
+        return None
+
+    def applies(self, tree: Tree) -> bool:
+        return any(tree.ended())
+
+
+@dataclass(frozen=True)
 class Given(Prefix):
     """The turns of any tree of the task up to one of them."""
 
@@ -121,7 +154,7 @@ class Given(Prefix):
     tree: Tree
     node: int
 
-    def last(self, unit: Unit) -> tuple[Tree, int]:
+    async def last(self, unit: Unit) -> tuple[Tree, int] | None:
         return self.tree, self.node
 
     def applies(self, tree: Tree) -> bool:
@@ -156,8 +189,10 @@ class Grow(Work):
     def max_completions(self, step_limit: int) -> int:
         return self.strategy.bounded(step_limit).max_completions
 
-    async def make(self, unit: Unit) -> Tree:
-        prefix = None if self.prefix is None else self.prefix.last(unit)
+    async def make(self, unit: Unit) -> Tree | None:
+        prefix = None if self.prefix is None else await self.prefix.last(unit)
+        if self.prefix is not None and prefix is None:
+            return None
         strategy = self.strategy.bounded(unit.agent.spec.step_limit)
         return await grow(unit.task, strategy, unit.agent, unit.forest, unit.seed, prefix)
 

@@ -254,6 +254,9 @@ class Beginning(StrEnum):
     """After the first turn that the environment did not carry out, whether the episode failed or not."""
     two_refusals = "two_refusals"
     """After the first two such turns in a row."""
+    harm = "harm"
+    """After the first turn that was carried out and leaves the environment's expert with more to do than before
+    (environments whose expert goes on from any state: TextCraft, BabyAI, the household)."""
 
 
 @dataclass

@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from agentr.collect.episode_judge import Assess
-from agentr.collect.grow import AfterRefusals, BadBeginning, Grow
+from agentr.collect.grow import AfterHarm, AfterRefusals, BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.shorten import Shorten
 from agentr.collect.units import Limits
 from agentr.config.policy import SamplingConfig, Who
 from agentr.config.schema import Beginning, EvalConfig, TaskSelection
+from agentr.errors import ConfigError
 from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged
 from agentr.evaluate.statistics import Estimate
 from agentr.rounds.experiment import Experiment
@@ -43,6 +44,21 @@ def evaluations(config: EvalConfig, arm: Arm) -> list[str]:
         JUDGED: config.judge.who is not Who.nobody,
     }
     return [arm.stage(name) for name in (EVAL, *(name for name, wanted in asked.items() if wanted))]
+
+
+def check(experiment: Experiment) -> None:
+    """Checks that the environment has what policies are measured with.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    config = experiment.plan.config.eval
+    if not config.recovery or Beginning.harm not in config.recovery_from:
+        return
+    spec = experiment.services.collecting.spec()
+    if not spec.guides:
+        message = f"eval.recovery_from: harm: {spec.name} has no expert that says from any state what is left to do"
+        raise ConfigError(message, hint="Leave harm out.")
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,7 @@ class HeldOut:
             Beginning.random: BadBeginning(self.experiment.plan.seed(0)),
             Beginning.refusal: AfterRefusals(1),
             Beginning.two_refusals: AfterRefusals(2),
+            Beginning.harm: AfterHarm(),
         }
         source = self._episodes(WARM_START)
         one = Sample(1, self.config.max_steps, self.config.max_invalid)

@@ -11,7 +11,7 @@ from agentr.errors import ConfigError, RunError
 from agentr.observe.card import write_card
 from agentr.read.run import Run
 from agentr.rounds.experiment import Experiment
-from agentr.rounds.held_out import HeldOut, evaluations
+from agentr.rounds.held_out import HeldOut, check, evaluations
 from agentr.rounds.method import Method
 from agentr.rounds.prune import delete, prunable
 from agentr.rounds.round import Round
@@ -92,6 +92,8 @@ def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
 def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
     run, continue_from = experiment.plan.config.run, experiment.plan.config.trainer.continue_from
     experiment.services.engines_early = not experiment.store.stages.only
+    if not experiment.store.stages.only and not experiment.store.sealed(WARM_START.stage(EVAL)):
+        check(experiment)
     for number in sorted({1, *experiment.plan.config.from_round} & set(range(1, run.rounds + 1))):
         if not experiment.store.stages.only:
             methods[number].before(experiment, number)

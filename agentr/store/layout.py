@@ -9,8 +9,8 @@ first where
 control/{train,eval}                            the control arm
 ceiling/{demonstrations,dataset,train,eval}     the arm that imitates the expert on the tasks that were searched
 
-After ``eval`` come ``sampled``, ``recovery``, ``after_refusal``, ``after_two_refusals``, ``shortened`` and ``judged``,
-where they are measured.
+After ``eval`` come ``sampled``, ``recovery``, ``after_refusal``, ``after_two_refusals``, ``after_harm``, ``shortened``
+and ``judged``, where they are measured.
 """
 
 import re
@@ -28,7 +28,7 @@ SELECTION = "selection"
 SAMPLED = "sampled"
 RECOVERY = "recovery"
 #: The stages that go on from bad beginnings (`recovery_stage`).
-RECOVERIES = (RECOVERY, "after_refusal", "after_two_refusals")
+RECOVERIES = (RECOVERY, "after_refusal", "after_two_refusals", "after_harm")
 SHORTENED = "shortened"
 JUDGED = "judged"
 PROBE = "probe"

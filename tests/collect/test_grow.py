@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from agentr.collect.demonstrate import Demonstrate
-from agentr.collect.grow import AfterRefusals, BadBeginning, Grow
+from agentr.collect.grow import AfterHarm, AfterRefusals, BadBeginning, Grow
 from agentr.collect.job import TreeJob, Unit, run_job
 from agentr.collect.units import Limits, StageProgress, run_units
 from agentr.config.policy import SamplingConfig
@@ -36,6 +36,7 @@ from agentr.store.growing import GrowingForest
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, Cost, FinishReason, Message, Outcome, Task
 from env_servers.app import create_app
+from env_servers.textcraft import TextCraft
 from tests.env_servers.support import TOKEN, Counter, serving
 from tests.players import SloppyExpert, ThinkingExpert, sloppy_agent, thinking_agent
 from tests.policy.test_families import codec_of
@@ -608,4 +609,36 @@ def test_a_beginning_ends_after_the_first_refusals_in_a_row(tree: Tree, one: int
         work = AfterRefusals(count)
         assert work.applies(tree) is (last is not None)
         if last is not None:
-            assert work.last(cast(Unit, SimpleNamespace(begun=lambda: tree)))[1] == last
+            assert asyncio.run(work.last(cast(Unit, SimpleNamespace(begun=lambda: tree)))) == (tree, last)
+
+
+def test_harm_is_a_turn_that_leaves_more_to_do(server: EnvServer, tmp_path: Path) -> None:
+    work = Grow(Sample(1, max_steps=14), AfterHarm())
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> list[tuple[Tree, list[int]]]:
+        hopeless = await sloppy_agent(env, tasks, skill=0.3)
+        await run_job(job(tmp_path / "played", tasks, work=Grow(Sample(1, max_steps=10))), hopeless, StageProgress())
+        played = Forest(tmp_path / "played")
+        recovering = job(tmp_path / "on", work.tasks(tasks, played), work=work, source=tmp_path / "played")
+        await run_job(recovering, await sloppy_agent(env, tasks, skill=1.0), StageProgress())
+        found = []
+        for tree in played:
+            game, left = TextCraft(recipes="exact", distractors=3), []
+            state, _ = game.reset(tree.task.id)
+            for turn in [None, *tree.path(next(iter(tree.ended())).id)[:-1]]:
+                if turn is not None:
+                    game.step(state, turn.action)
+                left.append(len(game.expert_from(state) or []))
+            found.append((tree, left))
+        return found
+
+    found = play(server, scenario, limit=20)
+    on, harmed = Forest(tmp_path / "on"), 0
+    for tree, left in found:
+        first = next((turn for turn in range(1, len(left)) if left[turn] > left[turn - 1]), None)
+        assert (tree.task.key in on.finished()) is (first is not None)
+        if first is not None:
+            harmed += 1
+            prefix = [node for node in on.read(tree.task.key).nodes if node.origin is Origin.PREFIX]
+            assert len(prefix) == first and prefix[-1].valid
+    assert 3 <= harmed < 20
