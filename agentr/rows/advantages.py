@@ -5,12 +5,13 @@ others of its group; a turn, with the other turns that were taken after the same
 environment: in the same state).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, stdev
 
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from agentr.config.checks import Problem, Section
 from agentr.search.episode import Episode
@@ -52,6 +53,13 @@ class AdvantageConfig(Section):
     """Weight of the comparison of each turn with the turns taken in the same state (GiGPO, arXiv 2505.10978, Eq. 8:
     1)."""
 
+    shared: bool = True
+    """Turns that several rollouts of a tree have in common are learnt; without, only what comes after they part
+    (pivotal credit, R3L, arXiv 2601.03715, Eq. 10)."""
+    amplify: PositiveFloat = 1.0
+    """What an advantage above 0 is multiplied by, so that few successes outweigh many failures (positive amplification,
+    R3L, Eq. 11, for rewards below the group's best: 3)."""
+
     def problems(self) -> Iterator[Problem]:
         if not self.trajectory and not self.subtree and not self.turn:
             message = "trajectory, subtree and turn are all 0: no rollout would be better than another"
@@ -81,7 +89,14 @@ def advantages(
         turn_differences(episodes, rewards, config.baseline) if config.turn else [[0.0] * len(r.path) for r in episodes]
     )
     spread = divisor(rewards, config.scale)
-    return [[own + config.turn * turn / spread for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
+    found = [[own + config.turn * turn / spread for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
+    if config.amplify != 1.0:
+        found = [[value * config.amplify if value > 0 else value for value in values] for values in found]
+    if not config.shared:
+        taken = Counter(id(turn) for rollout in episodes for turn in rollout.path)
+        for rollout, values in zip(episodes, found, strict=True):
+            values[:] = [0.0 if taken[id(turn)] > 1 else v for turn, v in zip(rollout.path, values, strict=True)]
+    return found
 
 
 def standardised(rewards: Sequence[float], config: AdvantageConfig) -> list[float]:

@@ -63,3 +63,21 @@ def test_a_tree_that_cannot_begin_stays_without_leaves_of_its_own() -> None:
     ended = new_tree()
     ended.root.outcome, ended.root.terminal = tree.nodes[1].outcome, True
     assert Branch(4, 2).ask(ended) == []
+
+
+def test_a_failed_rollout_begins_again_before_its_first_refused_turn() -> None:
+    tree = tree_of("a / b / c: 0.0", "a / d: 1.0", "e / f: 0.0", "g / h: 0.0")
+    for node in tree.nodes:
+        node.expansions, node.terminal = int(node.outcome is None), node.outcome is not None
+        node.valid = node.action not in ("b", "e", "g")
+    asked = Branch(8, 4, 4, max_steps=6, select=Select.mistake).ask(tree)
+    after = {tree.nodes[one.node].action or "the opening": one.n for one in asked}
+    assert after == {"a": 1, "the opening": 2}, "of the two that went wrong at once both begin again there"
+
+
+def test_turns_at_random_make_up_for_rollouts_that_all_succeeded() -> None:
+    tree = tree_of("a / b: 1.0", "c / d: 1.0")
+    for node in tree.nodes:
+        node.expansions, node.terminal = int(node.outcome is None), node.outcome is not None
+    asked = Branch(4, 2, 2, max_steps=6, select=Select.mistake).ask(tree)
+    assert sum(one.n for one in asked) == 2 and {one.node for one in asked} <= {0, 1, 3}

@@ -87,6 +87,20 @@ def test_tree_grpo_section_3_3_rollouts_are_compared_in_their_own_tree_and_among
     assert [turns[0] for turns in of(alone, trajectory=0.0, subtree=1.0)] == [0.0, 0.0, 0.0]
 
 
+def test_what_rollouts_share_is_not_learnt_if_so_said() -> None:
+    tree = tree_of("go / left / on: 1.0", "go / left / back: 0.0", "go / right: 0.0", "stay: 1.0")
+    plain, pivotal = of(tree), of(tree, shared=False)
+    assert [[value != 0 for value in turns] for turns in pivotal] == [
+        [False, False, True],
+        [False, False, True],
+        [False, True],
+        [True],
+    ]
+    assert [turns[-1] for turns in pivotal] == [turns[-1] for turns in plain], "the comparison is the same"
+    amplified = of(tree, shared=False, amplify=3.0)
+    assert amplified == [[3 * value if value > 0 else value for value in turns] for turns in pivotal]
+
+
 @pytest.mark.parametrize(
     "tree", [tree_of("a: 1.0", "b: 1.0"), tree_of("a: 0.0"), new_tree()], ids=["equal", "one", "none"]
 )

@@ -7,6 +7,7 @@ turns at random.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,6 +16,7 @@ from statistics import fmean
 from agentr.search.strategy import Expansion, Strategy, add_turn
 from agentr.search.tree import Child, Node, Tree
 from agentr.seeds import derived_seed
+from agentr.types import Outcome
 
 
 class Select(StrEnum):
@@ -23,6 +25,9 @@ class Select(StrEnum):
     unsure = "unsure"
     """The turns after which the policy was least sure: greatest mean of -log p over the tokens drawn there, by the
     times it was chosen."""
+    mistake = "mistake"
+    """Where rollouts that failed went wrong: before their first turn that the environment refused; of one without,
+    before any of its turns. Rollouts that were not begun again come first, and turns at random if none failed."""
 
 
 @dataclass(frozen=True)
@@ -80,17 +85,30 @@ class Branch(Strategy):
         if not tree.root.children:
             return [[0, 0, min(self.initial, self.leaves)]]
         left = self.leaves - sum(node.outcome is not None for node in tree.nodes)
-        return (
-            [[node.id, node.expansions, 1] for node in self._chosen(tree, min(left, self.at_once))] if left > 0 else []
-        )
+        chosen = Counter(node.id for node in self._chosen(tree, min(left, self.at_once))) if left > 0 else Counter()
+        return [[node, tree.nodes[node].expansions, times] for node, times in chosen.items()]
 
     def _chosen(self, tree: Tree, count: int) -> list[Node]:
+        if self.select is Select.mistake and (wrong := _mistakes(tree)):
+            return wrong[:count]
         nodes = [node for node in tree.nodes if node.outcome is None]
-        if self.select is Select.random:
+        if self.select is not Select.unsure:
             return random.Random(derived_seed(tree.seed, "branch", len(tree.nodes))).sample(
                 nodes, min(count, len(nodes))
             )
         return sorted(nodes, key=lambda node: (-_doubt(tree, node) / node.expansions, node.id))[:count]
+
+
+def _mistakes(tree: Tree) -> list[Node]:
+    """The turns before each failed rollout's mistake, those first that fewest rollouts began again."""
+    found = []
+    for leaf in tree.ended():
+        if leaf.outcome is not Outcome.SUCCESS and leaf.id:
+            path = tree.path(leaf.id)
+            refused = [turn for turn in path if not turn.valid]
+            wrong = refused[0] if refused else random.Random(derived_seed(tree.seed, "mistake", leaf.id)).choice(path)
+            found.append((tree.nodes[wrong.parent], leaf.id))
+    return [node for node, _ in sorted(found, key=lambda entry: (entry[0].expansions, entry[1]))]
 
 
 def _doubt(tree: Tree, node: Node) -> float:
