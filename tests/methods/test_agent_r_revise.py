@@ -2,6 +2,7 @@
 checked by hand."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
-from agentr.errors import ConfigError
+from agentr.errors import ConfigError, InfraError
 from agentr.methods.agent_r import AgentR, AgentRConfig, Revise
 from agentr.methods.agent_r.revise import Begin, End, ReviseConfig, execute, good_turns, splice
 from agentr.policy.base import GenerateRequest, PolicyStats
@@ -28,6 +29,7 @@ from agentr.rows.targets import Targets
 from agentr.search import Origin, Tree
 from agentr.search.pairs import Pair
 from agentr.search.revision import Rating, Revision, Splice, Verdict
+from agentr.search.stored import to_json
 from agentr.store.forest import Forest
 from agentr.store.rows import Dropped, Row
 from agentr.tasks.formats import ReAct
@@ -397,3 +399,39 @@ def test_what_the_environment_has_not_is_refused_before_the_run() -> None:
         worlds.before(experiment, 1)
     spec.redraws = True
     worlds.before(experiment, 1)
+
+
+@pytest.mark.parametrize("end", [End.search, End.path, End.expert])
+def test_a_revision_that_was_interrupted_is_made_anew_and_comes_out_the_same(
+    server: EnvServer, tmp_path: Path, end: End
+) -> None:
+    """The policy is away for one request in ten: what a unit had done so far is done again, and counted once."""
+    config = ReviseConfig(end=end, judge=Judge.actor, alpha=[1.0], pairs_per_task=2)
+    method = AgentR(AgentRConfig(search=SEARCH, revise=config))
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> int:
+        agent, lost = await sloppy_agent(env, tasks, skill=0.5), 0
+
+        class Away:
+            async def generate(self, request: GenerateRequest) -> list[Completion]:
+                nonlocal lost
+                if random.Random(f"{request.sampling.seed}").random() < 0.1 and request.sampling.seed not in away:
+                    away.add(request.sampling.seed)
+                    lost += 1
+                    raise InfraError("nobody is at home")
+                return await agent.policy.generate(request)
+
+            stats = agent.policy.stats
+
+        away: set[int | None] = set()
+        await run_job(job(tmp_path / "collect", tasks), agent, StageProgress())
+        work = method.exploration(1)["revise"]
+        for folder, policy in (("plain", agent.policy), ("away", Away())):
+            asked = job(tmp_path / folder, tasks, work=work, source=tmp_path / "collect", infra_retries=20)
+            await run_job(asked, replace(agent, policy=policy), StageProgress())
+        return lost
+
+    lost = play(server, scenario, limit=8)
+    assert lost > 0
+    plain, away = Forest(tmp_path / "plain"), Forest(tmp_path / "away")
+    assert [to_json(tree) for tree in plain] == [to_json(tree) for tree in away]

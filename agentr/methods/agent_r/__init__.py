@@ -166,9 +166,7 @@ class Revise(Work):
             case End.search:
                 return await searched_on(tree, last, agent, self.search, goal)
             case End.expert:
-                steps = await (await sessions.at(last.id)).expert()
-                tree.count(revise_no_expert=steps is None)
-                return steps or ()
+                return await (await sessions.at(last.id)).expert() or ()
 
 
 class AgentR(Imitation[AgentRConfig]):
