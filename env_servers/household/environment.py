@@ -144,7 +144,8 @@ def _demonstration(state: HouseholdState) -> list[ExpertStep] | None:
     admissible, seen = partial(rules.admissible, state), rules.seen(state)
     mark = TREATMENTS[state.problem.goal.type][1] if state.problem.goal.type in TREATMENTS else ""
     treated = {name for name in state.where if f"{mark} {name}" in state.marks}
-    at = next((name for name in state.problem.at.get(state.place, ()) if name in seen), "")
+    here = () if state.place is None else state.problem.at[state.place]
+    at = next((name for name in here if name in seen), "")
     known = Known(seen, at, state.held or "", treated)
 
     def carry_out(action: str) -> Turn:

@@ -48,6 +48,7 @@ from agentr.search import UCT, Expansion, Node, Origin, Sample, Tree, UCTConfig
 from agentr.search.pairs import Pair, pair_paths
 from agentr.search.revision import Splice
 from agentr.store.layout import arm_of
+from agentr.store.rows import Dropped, Row
 
 
 @dataclass
@@ -220,7 +221,7 @@ class AgentR(Imitation[AgentRConfig]):
                 dedupe=config.dedupe_good,
             )
 
-    def _revisions(self, round_: Round, targets: Targets) -> Iterator[Candidate]:
+    def _revisions(self, round_: Round, targets: Targets) -> Iterator[Row | Dropped]:
         config = self.config
         for tree in round_.trees("revise"):
             yield from revision_rows(
