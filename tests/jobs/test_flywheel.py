@@ -38,7 +38,7 @@ EVOLVING = [
     "eval.judge.who=policy",
     "eval.judge.sampling.max_tokens=16",
     "eval.recovery=true",
-    "eval.recovery_from=[random,refusal,two_refusals]",
+    "eval.recovery_from=[random,refusal,two_refusals,harm]",
     "eval.sampled=2",
     "run.ceiling=true",
 ]
@@ -82,6 +82,7 @@ def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
         leaf.verdict for tree in round_.judged for leaf in tree.ended()
     )
     assert round_.recovery.sealed and round_.after_refusal.sealed and round_.after_two_refusals.sealed
+    assert round_.after_harm.sealed and set(round_.after_harm.tasks()) <= set(run.rounds[0].eval.tasks())
     assert round_.sampled.evaluation.passes.keys() == {"pass@1", "pass@2", "pass^2"}
     assert set(run.ceiling.demonstrations.tasks()) == set(round_.collect.tasks()), "exactly what was searched"
     assert run.ceiling.train.summary.steps == round_.train.summary.steps and run.complete

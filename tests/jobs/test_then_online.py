@@ -1,4 +1,5 @@
-"""The configuration that goes on from trees to online training, with real parts: what the online round starts from."""
+"""The configuration that goes on from trees to online training, with real parts: what the online round starts from, and
+rounds that learn of their own greedy mistakes."""
 
 from pathlib import Path
 
@@ -15,6 +16,9 @@ CUT = [
     *SMALL,
     "run.rounds=3",
     "turns.repeat_refused=redraw",
+    "method.revise.begin=greedy",
+    "method.revise.end=expert",
+    "method.revise.alpha=[1.0]",
     "warm_start.train.steps=20",
     "train=[{steps: 4, batch_size: 4, micro_batch_size: 2, bf16: false, max_length: 768}]",
     "collect.tasks={split: train, where: {depth: 1}, limit: 8}",
@@ -42,6 +46,14 @@ def test_an_online_round_goes_on_from_rounds_of_trees(tmp_path: Path) -> None:
     assert {tree.policy for tree in rollouts.steps[1].trees} == {"rounds/02/train"}, "the last round of trees begins it"
     assert set(rollouts.validations()) >= {1, 2} and online.train.summary.online_steps == 2
     assert {tree.policy for tree in run.rounds[2].collect} == {"rounds/01/train"}
+    for round_ in run.rounds[1:3]:
+        alone, revised = (list(round_.stages()[stage]) for stage in ("greedy", "revise"))
+        assert len(alone) == len(revised) == 8
+        cost = [sum(tree.cost.completions for tree in trees) for trees in (alone, revised)]
+        assert cost[0] == cost[1], "an expert is no policy"
+        mended = [revision for tree in revised for revision in tree.revisions]
+        assert mended and all(revision.end >= 0 for revision in mended)
+        assert round_.dataset.summary.kinds["revision"] > 0
     greedy = list(run.rounds[1].eval)  # what is sampled from so small a model has few actions at all
     chosen = sum(not node.logprobs for tree in greedy for node in tree.nodes[1:])
     assert chosen == sum(tree.events.get("redrawn", 0) for tree in greedy) > 0, "turns instead of refused ones"
