@@ -36,6 +36,7 @@ from agentr.train.job import TrainJob
 from agentr.types import Task
 from agentr.words import counted
 from env_servers.observation import NOT_AGAIN
+from env_servers.protocol import EnvironmentSpec
 
 
 class Experiment:
@@ -80,6 +81,11 @@ class Experiment:
         path = self.store.model_path(self.store.stages.run(MODEL, ModelSummary, work, {"model": model}).path)
         self.services.collecting.model = path
         return Checkpoint(MODEL, path)
+
+    def spec(self) -> EnvironmentSpec:
+        """Returns the environment's specification; who asks for it needs the model's tokenizer."""
+        self.base_model()
+        return self.services.collecting.spec()
 
     @cached_property
     def codec(self):

@@ -55,7 +55,7 @@ def check(experiment: Experiment) -> None:
     config = experiment.plan.config.eval
     if not config.recovery or Beginning.harm not in config.recovery_from:
         return
-    spec = experiment.services.collecting.spec()
+    spec = experiment.spec()
     if not spec.guides:
         message = f"eval.recovery_from: harm: {spec.name} has no expert that says from any state what is left to do"
         raise ConfigError(message, hint="Leave harm out.")

@@ -381,10 +381,7 @@ def test_what_cannot_be_revised_so_is_refused(switches: dict[str, Any], key: str
 
 def test_what_the_environment_has_not_is_refused_before_the_run() -> None:
     spec = SimpleNamespace(name="webshop", guides=False, hidden=True, redraws=False)
-    experiment: Any = SimpleNamespace(
-        store=SimpleNamespace(sealed=lambda stage: False),
-        services=SimpleNamespace(collecting=SimpleNamespace(spec=lambda: spec)),
-    )
+    experiment: Any = SimpleNamespace(store=SimpleNamespace(sealed=lambda stage: False), spec=lambda: spec)
     AgentR(AgentRConfig()).before(experiment, 1)
     method = AgentR(AgentRConfig(revise=ReviseConfig(end=End.expert)))
     with pytest.raises(ConfigError, match="webshop has no expert that goes on"):

@@ -195,7 +195,7 @@ class AgentR(Imitation[AgentRConfig]):
         revise = self.config.revise
         if not (revise.worlds or revise.end is End.expert) or experiment.store.sealed(arm_of(round_).stage("revise")):
             return
-        spec = experiment.services.collecting.spec()
+        spec = experiment.spec()
         if revise.end is End.expert and not spec.guides:
             message = f"method.revise.end=expert: {spec.name} has no expert that goes on from the middle of an episode"
             raise ConfigError(message, hint="Set method.revise.end=search, which asks the policy alone.")
