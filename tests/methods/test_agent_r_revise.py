@@ -22,11 +22,11 @@ from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import ConfigError, InfraError
 from agentr.methods.agent_r import AgentR, AgentRConfig, Revise
-from agentr.methods.agent_r.revise import Begin, End, ReviseConfig, execute, good_turns, splice
+from agentr.methods.agent_r.revise import Begin, End, ReviseConfig, execute, good_turns, searched_on, splice
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.rows.revision import demonstrated_rows, instead, revision_rows
 from agentr.rows.targets import Targets
-from agentr.search import Origin, Tree
+from agentr.search import Origin, Tree, UCTConfig
 from agentr.search.pairs import Pair
 from agentr.search.revision import Rating, Revision, Splice, Verdict
 from agentr.search.stored import to_json
@@ -348,6 +348,23 @@ def test_a_search_goes_on_as_long_and_costs_what_it_draws(server: EnvServer, tmp
         drawn = tree.cost.completions - greedy.cost.completions
         assert (drawn > 0) is bool(tree.revisions) and drawn <= work.max_completions(30)
     assert work.max_completions(30) > 0 and replace(work, config=ReviseConfig()).max_completions(30) == 0
+
+
+def test_a_search_after_refusals_is_allowed_as_many_as_any(server: EnvServer) -> None:
+    """After two refused turns, with three allowed, a search goes on below two more."""
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> Tree:
+        agent = await sloppy_agent(env, tasks, skill=0.0)
+        tree, session = await agent.start(tasks[0], 0)
+        sessions = Sessions(tree, env, session)
+        last = await played(agent, tree, sessions, "nonsense", "nonsense")
+        search, seen = UCTConfig(iterations=3, max_depth=8, width=3, max_invalid=3), list[Tree]()
+        watched = replace(agent, on_start=seen.append)
+        assert await searched_on(tree, tree.nodes[last], watched, search, goal=1.0) == []
+        return seen[0]
+
+    found = play(server, scenario, limit=1)
+    assert max(node.depth for node in found.nodes) >= 5
 
 
 def test_whole_episodes_have_as_many_trained_tokens_as_the_revisions(server: EnvServer, tmp_path: Path) -> None:

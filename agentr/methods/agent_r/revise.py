@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import takewhile
 
 from pydantic import NonNegativeInt
 
@@ -165,7 +166,10 @@ async def searched_on(tree: Tree, last: Node, agent: Agent, search: UCTConfig, g
     Raises:
         InfraError: The policy or the environment did not answer. Nothing of it is kept.
     """
-    strategy = UCT(replace(search, max_depth=search.max_depth + last.depth))
+    refused = len(list(takewhile(lambda turn: not turn.valid, reversed(tree.path(last.id)))))
+    # what is allowed begins anew: the beginning's own turns would use up most of it
+    invalid = search.max_invalid and search.max_invalid + refused
+    strategy = UCT(replace(search, max_depth=search.max_depth + last.depth, max_invalid=invalid))
     seed = derived_seed(tree.seed, "search on", last.id)
     found = await grow(tree.task, strategy, agent, None, seed, (tree, last.id))
     tree.spend(found.cost)
