@@ -360,11 +360,12 @@ def test_a_search_after_refusals_is_allowed_as_many_as_any(server: EnvServer) ->
         last = await played(agent, tree, sessions, "nonsense", "nonsense")
         search, seen = UCTConfig(iterations=3, max_depth=8, width=3, max_invalid=3), list[Tree]()
         watched = replace(agent, on_start=seen.append)
-        assert await searched_on(tree, tree.nodes[last], watched, search, goal=1.0) == []
+        await searched_on(tree, tree.nodes[last], watched, search, goal=1.0)
         return seen[0]
 
     found = play(server, scenario, limit=1)
-    assert max(node.depth for node in found.nodes) >= 5
+    stuck = [node.depth for node in found.ended() if node.outcome is Outcome.STEP_LIMIT]
+    assert stuck and min(stuck) >= 2 + 3
 
 
 def test_whole_episodes_have_as_many_trained_tokens_as_the_revisions(server: EnvServer, tmp_path: Path) -> None:
