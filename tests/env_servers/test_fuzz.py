@@ -58,6 +58,7 @@ def test_every_endpoint_is_described():
         "spec",
         "splits/{name}",
         "expert",
+        "redraw",
     )
     assert described == {f"/v1/{name}" for name in names}
     assert APP.openapi_url is None
