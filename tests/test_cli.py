@@ -574,7 +574,7 @@ def test_a_dry_run_shows_where_each_value_is_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "page", "explained"),
     [
-        ((), "add_an_environment", ("doors/__init__.py", "doors/spec.yaml")),
+        ((), "add_an_environment", ("lamps/__init__.py", "lamps/spec.yaml")),
         pytest.param(("--agent",), "your_agent", ("agent/agent.py", "grade.py"), marks=pytest.mark.slow),
     ],
     ids=("environment", "agent"),

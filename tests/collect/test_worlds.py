@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
@@ -28,8 +27,7 @@ from agentr.types import Completion, FinishReason, Task
 from env_servers.app import create_app
 from env_servers.base import Environment
 from env_servers.registry import load
-from tests.doors import write_doors
-from tests.env_servers.support import TOKEN, serving
+from tests.env_servers.support import ROOT, TOKEN, serving
 from tests.trees import codec
 
 T = TypeVar("T")
@@ -61,9 +59,8 @@ class Opens:
 
 
 @pytest.fixture
-def doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Environment]:
-    write_doors(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def doors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Environment]:
+    monkeypatch.syspath_prepend(ROOT / "examples")
     yield load("doors:Doors")
     del sys.modules["doors"]
 
