@@ -44,7 +44,9 @@ class Guesses(Opens):
         return drawn
 
 
-@pytest.mark.parametrize("end", End)
+@pytest.mark.parametrize(
+    "end", [End.path, *(pytest.param(end, marks=pytest.mark.slow) for end in (End.search, End.expert))]
+)
 def test_a_method_learns_fewer_guesses(doors: Environment, tmp_path: Path, end: End):
     """Of what is learnt when worlds are tried, few turns open a door that nobody could know of."""
     search = UCTConfig(iterations=6, max_depth=7, width=4)
@@ -55,7 +57,7 @@ def test_a_method_learns_fewer_guesses(doors: Environment, tmp_path: Path, end: 
 
         async def work(agent: Agent, tree: Tree, sessions: Sessions, luck=luck, method=method) -> list[Tree]:
             agent = replace(agent, policy=Guesses())
-            tasks = await agent.env.tasks(TaskSelection(split="train", limit=18))
+            tasks = await agent.env.tasks(TaskSelection(split="train", limit=30))
             for stage, made in method.exploration(1).items():
                 source = tmp_path / f"{luck}-{made.source}" if made.source else None
                 folder, about = tmp_path / f"{luck}-{stage}", {"seed": 3, "policy": "guesses", "work": made}
@@ -72,7 +74,7 @@ def test_a_method_learns_fewer_guesses(doors: Environment, tmp_path: Path, end: 
             rows += revision_rows(tree, Splice.executed, codec(), ReAct(), limit=0, targets=targets)
             rows += good_rows(tree, 1.0, limit=2, targets=targets)
         learnt[luck] = sum(guesses(tree, row) for tree in trees for row in rows if is_of(row, tree))
-    assert learnt[True] > 6 and learnt[False] < learnt[True] / 2, learnt
+    assert learnt[True] > 10 and learnt[False] < learnt[True] / 2, learnt
 
 
 def is_of(row: Row | Dropped, tree: Tree) -> bool:
