@@ -196,7 +196,7 @@ def test_a_plan_says_where_its_counts_are_from(this: Path) -> None:
 
 def test_what_is_least_far_off_is_taken_and_of_another_method_what_does_not_depend_on_it(this: Path) -> None:
     found = evidence(plan_of(load(CONFIGS / "demo.yaml")))
-    assert [each.factor for each in found] == [EARLIER_RUN, OTHER_METHOD, OTHER_METHOD]
+    assert [each.factor for each in found] == [EARLIER_RUN, OTHER_METHOD, OTHER_METHOD, OTHER_MODEL]
     assert "collect" in found[0].stages and set(found[0].rows) == {True, False}
     assert all(set(each.stages) == {"eval"} and set(each.rows) == {True} for each in found[1:])
 
