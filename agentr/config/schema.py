@@ -188,8 +188,8 @@ class CollectConfig(Section):
     coordinators: PositiveInt = 1
     """Processes that share the trees of each stage: one feeds about 400 expansions a second on a core."""
     max_completions: NonNegativeInt = 0
-    """Most completions that a round draws, for comparisons at equal cost; 0 means no limit. Stages whose trees begin anew
-    (greedy episodes, steps) have as much each.
+    """Most completions that a round draws, for comparisons at equal cost; 0 means no limit.
+    Stages whose trees begin anew (greedy episodes, steps) have as much each.
     A tree starts only if the budget would hold even if it and every running tree used their maximum. If nothing is
     running one tree is always started, so the total can overshoot by at most one tree."""
     infra_retries: NonNegativeInt = 3
