@@ -39,9 +39,13 @@ async def try_elsewhere(
             continue
         before = await sessions.at(turn.parent)
         seeds = [derived_seed(tree.seed, "world", turn.id, number) for number in range(worlds)]
-        tried = await asyncio.gather(*(_earned(tree, turn, before, seed, agent, steps, invalid) for seed in seeds))
-        turn.worlds = tuple(earned for earned, _ in tried)
-        tree.spend(Cost.sum(cost for _, cost in tried))
+        try:
+            async with asyncio.TaskGroup() as group:  # if one fails, the others are cancelled
+                tasks = [group.create_task(_earned(tree, turn, before, seed, agent, steps, invalid)) for seed in seeds]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        turn.worlds = tuple(task.result()[0] for task in tasks)
+        tree.spend(Cost.sum(task.result()[1] for task in tasks))
 
 
 async def _earned(

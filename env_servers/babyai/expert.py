@@ -43,9 +43,8 @@ def demonstrate(name: str, seed: int, moves: str = "") -> list[ExpertStep] | Non
     start = World.start(levels.level(name, seed))
     for move in moves:
         start.move(int(move))
-    plays = [_play(levels.make(name, seed), looked_on, "") for looked_on in ([moves] if moves else [])]
-    plays.append(_play(levels.make(name, seed), "", moves))
-    return next(filter(None, (_demonstrated(start, play) for play in plays)), None)
+    seen = _demonstrated(start, _play(levels.make(name, seed), moves, "")) if moves else None
+    return seen or _demonstrated(start, _play(levels.make(name, seed), "", moves))
 
 
 def _demonstrated(start: World, play: Iterator[tuple[int, str]]) -> list[ExpertStep] | None:

@@ -1,33 +1,14 @@
 """`examples/doors`: an environment whose state is hidden, and that draws other worlds."""
 
 import random
-import sys
-from collections.abc import Iterator
-
-import pytest
 
 from env_servers.app import create_app
 from env_servers.base import Environment
 from env_servers.conformance import Effort, Outcome, run
-from env_servers.registry import load
-from tests.env_servers.support import ROOT, TOKEN, serving
+from tests.collect.test_worlds import doors
+from tests.env_servers.support import TOKEN, serving
 
-
-@pytest.fixture
-def doors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Environment]:
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    yield load("doors:Doors")
-    del sys.modules["doors"]
-
-
-def test_the_expert_wins_every_task_of_the_example(doors: Environment):
-    tasks = [task.id for name in doors.spec.splits for task in doors.split(name)]
-    assert len(tasks) == len(set(tasks)) == 459
-    for task in tasks:
-        state, _ = doors.reset(task)
-        answers = [doors.step(state, step.action) for step in doors.expert(task) or ()]
-        assert answers and [a.reward for a in answers] == [0.0] * (len(answers) - 1) + [1.0]
-        assert len(answers) <= doors.spec.step_limit
+__all__ = ["doors"]
 
 
 def test_its_worlds_are_those_that_answer_so_and_each_as_often(doors: Environment):

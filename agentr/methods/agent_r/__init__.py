@@ -119,8 +119,9 @@ class Revise(Work):
         tree = unit.begun()
         sessions = Sessions(tree, unit.agent.env)
         try:
-            for path in best_paths(tree, self.alpha, self.good, inclusive=self.config.alpha_inclusive):
-                await self._try_elsewhere(tree, path, unit.agent, sessions)
+            if self.config.worlds:
+                for path in best_paths(tree, self.alpha, self.good, inclusive=self.config.alpha_inclusive):
+                    await self._try_elsewhere(tree, path, unit.agent, sessions)
             for pair in self._pairs(tree):
                 # judge: the first bad step ends the bad prefix
                 own = self.config.begin is Begin.greedy
@@ -134,8 +135,8 @@ class Revise(Work):
                 if turns or self.config.end is End.path:  # execute: does it earn as much?
                     limit = self.search.max_depth
                     await execute(tree, revision, turns, goal, unit.agent, sessions, self.config, limit)
-                learnt = tree.path(revision.end)[last.depth :] if revision.end >= 0 else []
-                await self._try_elsewhere(tree, learnt, unit.agent, sessions)
+                if self.config.worlds and revision.end >= 0:
+                    await self._try_elsewhere(tree, tree.path(revision.end)[last.depth :], unit.agent, sessions)
                 if self.config.end is not End.path:
                     revision.good = revision.end if revision.end >= 0 else last.id
                 tree.revisions.append(revision)
@@ -147,9 +148,8 @@ class Revise(Work):
         return tree
 
     async def _try_elsewhere(self, tree: Tree, turns: Sequence[Node], agent: Agent, sessions: Sessions) -> None:
-        if self.config.worlds:
-            steps, invalid = self.search.max_depth + 1, self.search.max_invalid
-            await try_elsewhere(tree, turns, agent, sessions, self.config.worlds, steps, invalid)
+        steps, invalid = self.search.max_depth + 1, self.search.max_invalid
+        await try_elsewhere(tree, turns, agent, sessions, self.config.worlds, steps, invalid)
 
     def _pairs(self, tree: Tree) -> list[Pair]:
         """Pairs of a bad and a good path (Eq. 4); of a greedy episode, the bad one and where it is left."""
