@@ -107,7 +107,7 @@ def test_the_others_work_without_it(tmp_path: Path) -> None:
 
 
 #: What a copy of the project has of it.
-COPIED = ("agentr", "configs", "docs", "env_servers", "ray_jobs", "tests", "README.md", "pyproject.toml")
+COPIED = ("agentr", "configs", "docs", "env_servers", "examples", "ray_jobs", "tests", "README.md", "pyproject.toml")
 #: Of a copy: that it is what its tests import.
 COPY = """
 import agentr.methods
