@@ -1,11 +1,23 @@
-"""A call that goes on beside what its caller does."""
+"""Calls that go on beside what their caller does, or beside one another."""
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, wait
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Returns what each call comes to, in their order. If one fails, the others are cancelled, and its error is
+    raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from failed
+    return [task.result() for task in tasks]
 
 
 class Beside(Generic[T]):

@@ -4,7 +4,9 @@ policy."""
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
@@ -49,6 +51,7 @@ SMALL = {
     "eto": ["method.max_steps=12"],
     "dense_policy": ["method.search.stop_rollouts=40"],
     "arpo": ["method.steps=1"],
+    "r3l": ["method.steps=1"],
     "tree_grpo": ["method.steps=1"],
 }
 #: Where a preset leaves the context to who uses it: that of the shipped configuration of Agent-R.
@@ -90,11 +93,17 @@ def reasoning_tokenizer() -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def reflection(outcome: str, step: int) -> str:
+    """What is written about an episode where R3L asks."""
+    about = {"summary": "A.", "outcome": outcome, "root_cause": "It went astray.", "suggestion": "Follow the plan."}
+    return f"So it was. {json.dumps({**about, 'retry_from_step': step})}"
+
+
 class Learner:
     """Knows the expert's plan and mostly takes its next action, less often once it went astray.
 
     Greedily it takes none of the last two, so that there is something to learn. As a judge it finds every other step
-    bad. Where the template knows of reasoning, it first thinks of another turn.
+    bad, and it reflects on its episodes. Where the template knows of reasoning, it first thinks of another turn.
 
     Args:
         plans: Thoughts and actions by the task's key.
@@ -119,6 +128,8 @@ class Learner:
     def _answer(self, request: GenerateRequest, rng: random.Random) -> Completion:
         if "Judgement:" in request.messages[0].content:
             text = f"So. Judgement: {rng.choice(['Good', 'Bad'])}"
+        elif found := re.search(r"retry_from_step.* from 1 to (\d+)", request.messages[0].content):
+            text = reflection(rng.choice(["failure", "success"]), rng.randint(1, int(found[1])))
         else:
             text = self.turns.compose(*self._turn(request, rng))
         if self.codec.reasons:

@@ -86,6 +86,7 @@ class Answers:
                 **({"question": question} if self._whole else {}),
                 "answer": answer,
                 **({"whole": completion.text} if answer != completion.text else {}),
+                **({"token_ids": completion.token_ids, "logprobs": completion.logprobs} if own_policy else {}),
                 "prompt_tokens": cost.prompt_tokens,
                 "completion_tokens": cost.completion_tokens,
                 **({"spent": spent} if spent else {}),
@@ -117,6 +118,11 @@ class Advisor:
         Raises:
             RunError: There is none, and it is required.
         """
+        known = await self.answer(tree, question, label)
+        return None if known is None else known["answer"]
+
+    async def answer(self, tree: Tree, question: str, label: str) -> dict[str, Any] | None:
+        """Returns the same with what is known of it: where the policy answers, its ``token_ids`` and ``logprobs``."""
         role = self._answers.role
         try:
             known = await self._answers.get(question, tree.seed, label, tree.task.key)
@@ -132,7 +138,7 @@ class Advisor:
         tree.spend(
             Cost(judge_calls=1, prompt_tokens=known["prompt_tokens"], completion_tokens=known["completion_tokens"])
         )
-        return known["answer"]
+        return known
 
 
 @asynccontextmanager

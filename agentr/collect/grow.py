@@ -1,6 +1,5 @@
 """Growing one tree: ask the strategy, sample the turns, tell it, and keep a journal that a restart continues from."""
 
-import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar
 
+from agentr.background import together
 from agentr.collect.agent import Agent, Expanded
 from agentr.collect.job import Unit, Work
 from agentr.collect.sessions import Sessions
@@ -268,12 +268,7 @@ async def _sample_all(tree: Tree, expansions: list[Expansion], agent: Agent, ses
     async def one(expansion: Expansion) -> Expanded:
         return await agent.sample(tree, expansion, await sessions.at(expansion.node))
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(expansion)) for expansion in expansions]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from failed
-    return [task.result() for task in tasks]
+    return await together(map(one, expansions))
 
 
 def best_path(tree: Tree) -> list[Node]:

@@ -6,10 +6,10 @@ was observed up to there, and the policy goes on; the mean of what it earns is w
 knows what the agent knows.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agentr.background import together
 from agentr.collect.agent import Agent, Expanded
 from agentr.collect.sessions import Sessions
 from agentr.envs.session import Session
@@ -39,13 +39,9 @@ async def try_elsewhere(
             continue
         before = await sessions.at(turn.parent)
         seeds = [derived_seed(tree.seed, "world", turn.id, number) for number in range(worlds)]
-        try:
-            async with asyncio.TaskGroup() as group:  # if one fails, the others are cancelled
-                tasks = [group.create_task(_earned(tree, turn, before, seed, agent, steps, invalid)) for seed in seeds]
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from failed
-        turn.worlds = tuple(task.result()[0] for task in tasks)
-        tree.spend(Cost.sum(task.result()[1] for task in tasks))
+        found = await together(_earned(tree, turn, before, seed, agent, steps, invalid) for seed in seeds)
+        turn.worlds = tuple(earned for earned, _ in found)
+        tree.spend(Cost.sum(cost for _, cost in found))
 
 
 async def _earned(

@@ -39,6 +39,9 @@ class RatioLevel(StrEnum):
     sequence = "sequence"
     """All tokens of a rollout by the geometric mean of their ratios (GSPO, arXiv 2507.18071, Eq. 7); meant for loss:
     grpo."""
+    none = "none"
+    """Nothing is: -A log p, whoever drew the tokens and however often they are gone through (REINFORCE; R3L, arXiv
+    2601.03715, Eq. 12)."""
 
 
 class Correction(StrEnum):

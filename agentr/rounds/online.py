@@ -3,7 +3,8 @@
 import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -14,6 +15,7 @@ from agentr.config.policy import SHARED_MEMORY, PolicyBackend, Sync
 from agentr.config.schema import Config, TaskSelection
 from agentr.config.training import Share, TrainConfig
 from agentr.errors import ConfigError, DataError
+from agentr.rewards.group import Group, Reward
 from agentr.rewards.judge import How
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.judging import try_judges
@@ -22,9 +24,11 @@ from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.rounds.steps import Steps
 from agentr.rows.pareto import choose, measure
+from agentr.rows.rollouts import rollout_rows
 from agentr.search import Sample
 from agentr.store.forest import Forest
 from agentr.store.layout import PROBE, ROLLOUTS, TRAIN, Checkpoint, arm_of
+from agentr.store.rows import Dropped, Rollout
 from agentr.store.summaries import TrainSummary
 from agentr.train.online_job import OnlineJob
 from agentr.types import Loss, Task
@@ -44,6 +48,15 @@ class Online(Method[C]):
     @abstractmethod
     def rollouts(self) -> Work:
         """Returns what is done with each task of a step."""
+
+    def rows(self, round_: Round, group: Group, rewards: Sequence[Reward]) -> Iterator[Rollout | Dropped]:
+        """Yields the rows of a task in a step: by default those of its rollouts.
+
+        Args:
+            rewards: Of each rollout.
+        """
+        config, reasoning = self.config, round_.config.build.train_on_reasoning
+        yield from rollout_rows(group, rewards, config.advantages, train_on_reasoning=reasoning, trees=config.trees)
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         return {ROLLOUTS: self.rollouts()}
@@ -65,11 +78,12 @@ class Online(Method[C]):
             if config.trainer.use_gpu and method.max_staleness:
                 message = f"{method.max_staleness}: engines that sleep while the trainer trains cannot be ahead of it"
                 yield Problem("method.max_staleness", message, "Set it to 0, or trainer.share to together or split.")
-        rows = method.tasks * method.episodes
+        rows = method.tasks * method.rows
         for index, train in enumerate(config.train):
             if train.batch_size * train.grpo.minibatches != rows:
                 message = (
-                    f"{train.batch_size} x {train.grpo.minibatches} minibatches is not method.tasks x episodes = {rows}"
+                    f"{train.batch_size} x {train.grpo.minibatches} minibatches is not method.tasks = {method.tasks} x "
+                    f"the {method.rows} rows of each = {rows}"
                 )
                 divides = rows % train.grpo.minibatches == 0
                 hint = f"Set it to {rows // train.grpo.minibatches}." if divides else "Choose numbers that divide."
@@ -123,7 +137,9 @@ class Online(Method[C]):
                 dtype=config.model.dtype.value,
             )
             tasks, differing = (round_.tasks, None) if probe is None else self._chosen(round_, probe)
-            return Steps(self.config, self.rollouts(), round_, job, start, tasks, differing).run()
+            return Steps(
+                self.config, self.rollouts(), partial(self.rows, round_), round_, job, start, tasks, differing
+            ).run()
 
         made_with = {"method": config.method, "train": experiment.plan.train(round_.number), "seed": round_.seed}
         return experiment.checkpoint(name, experiment.store.stages.run(name, TrainSummary, work, made_with))

@@ -63,6 +63,11 @@ class OnlineConfig(MethodConfig):
     """How the training is watched."""
 
     @property
+    def rows(self) -> int:
+        """Most rows of a task in an online step."""
+        return self.episodes
+
+    @property
     def trees(self) -> int:
         """Rollouts of a task that begin a tree each, as ``agentr.rows.advantages`` takes them; 0 if each first turn
         does."""

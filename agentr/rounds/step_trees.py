@@ -1,7 +1,7 @@
 """The trees of an online step, and what their rollouts are worth."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from agentr.rewards import Rewards
@@ -11,11 +11,14 @@ from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.rows.advantages import differ
 from agentr.rows.dataset import Candidate
-from agentr.rows.rollouts import rollout_rows
 from agentr.rows.sequences import dropped
 from agentr.search.tree import Tree
 from agentr.store.forest import Forest
+from agentr.store.rows import Dropped, Rollout
 from agentr.types import Task
+
+#: Makes the rows of a task of its rollouts and what they are worth.
+MakeRows = Callable[[Group, Sequence[Reward]], Iterator[Rollout | Dropped]]
 
 #: Groups of a step without a reward that are named.
 SAID = 3
@@ -26,6 +29,7 @@ class StepTrees:
 
     Args:
         tasks: Those that the step may draw, in this order.
+        rows: Makes the rows of a task.
         progress: How much of the round is over, from 0 to 1.
     """
 
@@ -35,12 +39,19 @@ class StepTrees:
         forest: Forest,
         tasks: Sequence[Task],
         config: OnlineConfig,
+        rows: MakeRows,
         rewards: Rewards,
         round_: Round,
         progress: float,
     ) -> None:
         self.step, self.forest, self.tasks = step, forest, tasks
-        self._config, self._rewards, self._round, self._progress = config, rewards, round_, progress
+        self._config, self._make_rows, self._rewards, self._round, self._progress = (
+            config,
+            rows,
+            rewards,
+            round_,
+            progress,
+        )
         self._lost = 0
         self._trees: dict[str, Tree] = {}
         self._scores: dict[str, list[Reward]] = {}
@@ -73,11 +84,7 @@ class StepTrees:
     def rows(self) -> Iterator[Candidate]:
         """Yields the rows of a sealed step, and what is dropped. Of a step without any answer of a judge, all rows are
         there, with advantages of 0: the run goes on."""
-        keys, grown, reasoning = (
-            self.forest.keys(),
-            self._grown()[: self._config.tasks],
-            self._round.config.build.train_on_reasoning,
-        )
+        keys, grown = self.forest.keys(), self._grown()[: self._config.tasks]
         self._prepare(keys)
         chosen = (self.telling() or grown) if self._config.max_tasks else grown
         silent = bool(self._rewards.judges) and not any(map(self._scored, keys))
@@ -87,9 +94,7 @@ class StepTrees:
             if len(group) and not rewards:
                 yield dropped(self._trees[key], NO_REWARD)
             elif key in chosen:
-                yield from rollout_rows(
-                    group, rewards, self._config.advantages, train_on_reasoning=reasoning, trees=self._config.trees
-                )
+                yield from self._make_rows(group, rewards)
             else:
                 equal = not differ([reward.total for reward in rewards])
                 reason = (

@@ -31,7 +31,7 @@ from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.rounds.step_notes import StepNotes
 from agentr.rounds.step_tasks import StepTasks
-from agentr.rounds.step_trees import StepTrees
+from agentr.rounds.step_trees import MakeRows, StepTrees
 from agentr.rounds.validation import Validation
 from agentr.rows.dataset import write_dataset
 from agentr.search.stored import split_counts
@@ -52,6 +52,7 @@ class Steps:
     """The steps of one round of online training.
 
     Args:
+        rows: Makes the rows of a task.
         tasks: The tasks that steps draw from.
         differing: How they were chosen, if they were: what is to be written down of each task of the round.
     """
@@ -60,6 +61,7 @@ class Steps:
         self,
         config: OnlineConfig,
         work: Work,
+        rows: MakeRows,
         round_: Round,
         job: OnlineJob,
         start: Checkpoint,
@@ -72,6 +74,7 @@ class Steps:
         self.start = start
         self.experiment = round_.experiment
         self.work = work
+        self.rows = rows
         self._tasks = StepTasks(tasks, config, job.steps, round_.seed)
         self.differing = differing
         self.stage = round_.arm.stage(ROLLOUTS)
@@ -154,7 +157,8 @@ class Steps:
             Forest(self.job.step(step), f"{self.stage}/{step:06d}"),
             (step - 1) / max(1, self.job.steps - 1),
         )
-        return StepTrees(step, forest, self._tasks.of(step), self.config, self._rewards, self.round, progress)
+        tasks, scored = self._tasks.of(step), self._rewards
+        return StepTrees(step, forest, tasks, self.config, self.rows, scored, self.round, progress)
 
     def _step(self, trees: StepTrees, update: Update) -> None:
         """Collects a step, and writes its rows, with which the trainer goes on."""

@@ -58,7 +58,10 @@ class AdvantageConfig(Section):
     (pivotal credit, R3L, arXiv 2601.03715, Eq. 10)."""
     amplify: PositiveFloat = 1.0
     """What an advantage above 0 is multiplied by, so that few successes outweigh many failures (positive amplification,
-    R3L, Eq. 11, for rewards below the group's best: 3)."""
+    R3L, Eq. 11: 3)."""
+    best: NonNegativeFloat = 0.0
+    """The advantage of rollouts that earn the most of their group, where not all earn the same; 0 leaves what
+    comparison says (R3L, Eq. 11: 3, as amplify)."""
 
     def problems(self) -> Iterator[Problem]:
         if not self.trajectory and not self.subtree and not self.turn:
@@ -92,6 +95,9 @@ def advantages(
     found = [[own + config.turn * turn / spread for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
     if config.amplify != 1.0:
         found = [[value * config.amplify if value > 0 else value for value in values] for values in found]
+    if config.best:
+        most = max(rewards) - EQUAL
+        found = [[config.best] * len(v) if r >= most else v for r, v in zip(rewards, found, strict=True)]
     if not config.shared:
         taken = Counter(id(turn) for rollout in episodes for turn in rollout.path)
         for rollout, values in zip(episodes, found, strict=True):

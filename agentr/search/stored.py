@@ -42,6 +42,7 @@ _LATER: dict[str, Any] = {"evolutions": [], "hiding": None}
 _LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0, "reasoning": 0}
 _LATER_OF_TURNS |= {"sent": "", "asked": None, "behind": None, "worlds": ()}
 _LATER_OF_MESSAGES: dict[str, Any] = {"answers": ""}
+_LATER_OF_EVOLUTIONS: dict[str, Any] = {"guidance": "", "answer": "", "answer_ids": (), "answer_logprobs": ()}
 
 
 def to_json(tree: Tree) -> str:
@@ -49,6 +50,8 @@ def to_json(tree: Tree) -> str:
     data = {key: value for key, value in _said(vars(tree), _LATER).items() if key not in _BESIDE}
     data["messages"] = [_said(vars(message), _LATER_OF_MESSAGES) for message in tree.messages]
     data["nodes"] = [_said(vars(node), _LATER_OF_TURNS) for node in tree.nodes]
+    if tree.evolutions:
+        data["evolutions"] = [_said(vars(made), _LATER_OF_EVOLUTIONS) for made in tree.evolutions]
     data["cost"] = {**vars(tree.cost), "cached_tokens": 0}
     return _text({"format": FORMAT, **data})
 

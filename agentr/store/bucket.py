@@ -31,6 +31,7 @@ from blake3 import blake3
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, from_url
 
+from agentr import background
 from agentr.errors import InfraError
 from agentr.secrets import SecretKind, quoted, read_all
 from agentr.store.files import writing
@@ -321,9 +322,4 @@ async def together(calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
         async with gate:
             await call()
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for call in calls:
-                group.create_task(one(call))
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    await background.together(map(one, calls))

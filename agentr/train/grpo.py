@@ -23,7 +23,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
-from agentr.config.training import Correction, PolicyLoss
+from agentr.config.training import Correction, PolicyLoss, RatioLevel
 from agentr.errors import RunError
 from agentr.store.rows import Rollout
 from agentr.train.attention import NAME
@@ -117,7 +117,7 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
     def _judged(self, batch: MicroBatch) -> dict[str, Any]:
         """Adds what is computed with the weights before the first of a step's updates: old and reference
         log-probabilities, corrections."""
-        batch = _on(batch, self.accelerator.device)
+        batch, grpo = _on(batch, self.accelerator.device), self.job.config.grpo
         found: dict[str, Any] = {"batch": batch}
         with (
             torch.no_grad(),
@@ -128,6 +128,8 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
                 found |= {"old_per_token_logps": old, "importance_sampling_ratio": self._correction(old, batch)}
             else:
                 found["old_per_token_logps"] = batch.drawn_RT
+            if grpo.ratio is RatioLevel.none:
+                del found["old_per_token_logps"]  # then TRL takes the new ones, without a gradient
             if self.beta:
                 found["ref_per_token_logps"] = self._reference(batch)
         return found
@@ -259,7 +261,7 @@ def trl_arguments(job: OnlineJob, parameters: int) -> dict[str, Any]:
         **common_arguments(job, steps=job.updates, parameters=parameters),
         "ignore_data_skip": True,  # the steps begin where the checkpoint ends
         "loss_type": grpo.loss.value,
-        "importance_sampling_level": grpo.ratio.value,
+        "importance_sampling_level": "token" if grpo.ratio is RatioLevel.none else grpo.ratio.value,
         "epsilon": grpo.clip,
         "epsilon_high": grpo.clip_high or None,
         "delta": grpo.dual_clip or None,

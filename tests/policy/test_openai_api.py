@@ -61,7 +61,7 @@ class Stub:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Stub]:
+def listener() -> Iterator[Stub]:
     stub = Stub()
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(stub.app(), log_level="error"))
@@ -74,12 +74,12 @@ def server() -> Iterator[Stub]:
 
 
 @pytest.fixture
-def stub(server: Stub, monkeypatch) -> Stub:
+def stub(listener: Stub, monkeypatch) -> Stub:
     monkeypatch.setenv("TEST_API_KEY", "secret")
-    while server.active:  # calls that another test gave up
+    while listener.active:  # calls that another test gave up
         time.sleep(0.02)
-    server.answers, server.bodies, server.keys, server.hang_s, server.most_active = [], [], [], 0.0, 0
-    return server
+    listener.answers, listener.bodies, listener.keys, listener.hang_s, listener.most_active = [], [], [], 0.0, 0
+    return listener
 
 
 def good(

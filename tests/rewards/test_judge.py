@@ -20,10 +20,10 @@ from agentr.rounds.judging import Asker
 from agentr.search import Tree
 from agentr.store.files import read_lines
 from agentr.types import Message
-from tests.policy.test_openai_api import Stub, good, server, status, stub
+from tests.policy.test_openai_api import Stub, good, listener, status, stub
 from tests.trees import add, child, codec, conversed, tree_of
 
-__all__ = ["server", "stub"]  # fixtures
+__all__ = ["listener", "stub"]  # fixtures
 
 #: A judge's words on a question.
 Says = Callable[[str], str]

@@ -25,14 +25,14 @@ from agentr.store.rows import Provenance, Rollout
 from agentr.types import Message, Task
 from tests.chaos.driver import end
 from tests.chaos.online import started
-from tests.policy.test_openai_api import Stub, server, status, stub
+from tests.policy.test_openai_api import Stub, listener, status, stub
 from tests.rewards.test_judge import saying
 from tests.rounds.test_steps import Made, trained
 from tests.runs import round_of
 from tests.tiny import REINFORCE
 from tests.trees import expert, tree_of
 
-__all__ = ["server", "stub"]  # fixtures
+__all__ = ["listener", "stub"]  # fixtures
 
 TWO = ("method.steps=2", "collect.tasks.limit=2")
 
