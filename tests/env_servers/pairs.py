@@ -541,7 +541,7 @@ def _(chance: random.Random) -> Iterator[Pair]:
             True,
         )
         other = [row[:] for row in rows]
-        other[chance.randrange(height)][chance.randrange(width)] += chance.choice((1, -1, s.Rational(1, 3)))
+        other[chance.randrange(height)][chance.randrange(width)] += chance.choice((1, -1, s.Rational(1, 3)))  # pyright: ignore[reportCallIssue]
         turned = s.Matrix(rows).T.tolist()
         yield (
             tex(rows),

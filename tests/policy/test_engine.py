@@ -260,7 +260,7 @@ def write_adapters(start: Path, folder: Path) -> Path:
     config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32), config)
     model.save_pretrained(folder)
-    model.merge_and_unload().save_pretrained(folder.with_name("merged"))
+    model.merge_and_unload().save_pretrained(folder.with_name("merged"))  # pyright: ignore[reportCallIssue]
     return folder
 
 

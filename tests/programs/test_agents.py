@@ -31,7 +31,7 @@ from agentr.config.schema import EnvConfig, TaskSelection
 from agentr.config.turns import Dialect, PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
-from agentr.methods.agent_r.revise import ReviseConfig, execute, splice
+from agentr.methods.agent_r.revise import ReviseConfig, execute, good_turns, splice
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.rows.sequences import make_rows, recorded
@@ -287,7 +287,7 @@ async def revised(tree: Tree, agent: Agent, env: EnvClient) -> str:
             pair = Pair(bad.id, good.id, start)
             revision, config = splice(tree, pair, last, ReviseConfig()), ReviseConfig()
             sessions = Sessions(tree, env)
-            await execute(tree, pair, revision, agent, sessions, config, 8)
+            await execute(tree, revision, good_turns(tree, pair, agent), good.reward, agent, sessions, config, 8)
             sessions.close()
             if any(node.origin is Origin.REVISION for node in tree.nodes):
                 return "executed"

@@ -1079,7 +1079,7 @@ def test_a_signal_to_end_does_not_wait_for_a_server_that_hangs(root: Path, s3: S
             f"run.dir={root}",
         ]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(arguments, env=environment, text=True, **pipes) as process:
+        with subprocess.Popen(arguments, env=environment, text=True, **pipes) as process:  # pyright: ignore[reportCallIssue]
             assert process.stdin is not None and process.stdout is not None and process.stderr is not None
             while process.stdout.readline() not in ("running\n", ""):
                 pass

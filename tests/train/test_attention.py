@@ -1,5 +1,8 @@
 """Rows behind one another attend to what they attend to by themselves, and to nothing else."""
 
+# pyright: reportCallIssue=false
+# What torch and datasets take is not what they say.
+
 import random
 from typing import Any
 

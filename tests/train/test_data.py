@@ -1,5 +1,8 @@
 """What is trained on, in which order, in which tensors; no model involved."""
 
+# pyright: reportCallIssue=false
+# What torch and datasets take is not what they say.
+
 import pickle
 from dataclasses import fields, replace
 from pathlib import Path

@@ -1,5 +1,8 @@
 """Preferences in this process: TRL and DeepSpeed, without Ray."""
 
+# pyright: reportCallIssue=false
+# What torch and datasets take is not what they say.
+
 import json
 import math
 import shutil
