@@ -92,6 +92,12 @@ class R3L(Online[R3LConfig]):
         limits = (config.max_steps, config.max_invalid)
         return Retry(config.initial, config.episodes - config.initial, config.reflect, *limits)
 
+    def describe(self) -> str:
+        config = self.config
+        most = config.steps * max(config.tasks, config.max_tasks) * config.initial
+        asked = config.reflect.openai.model if config.reflect.who is Who.openai else "the policy"
+        return f"{super().describe()}; {asked} is asked for at most {most:,} reflections"
+
     def rows(self, round_: Round, group: Group, rewards: Sequence[Reward]) -> Iterator[Rollout | Dropped]:
         yield from super().rows(round_, group, rewards)
         if self.config.auxiliary:
