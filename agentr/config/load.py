@@ -256,7 +256,7 @@ def _as_texts(layer: Layer, method: MethodClass, find: FindMethod) -> Layer:
 def _preset(method: MethodClass, layers: Sequence[Layer]) -> Layer:
     name = next((p for layer in reversed(layers) if (p := section_of(layer, "method").get("preset"))), "default")
     presets = {"default": {}, **method.presets}
-    if name not in presets:
+    if not isinstance(name, str) or name not in presets:
         hint = f"Presets: {', '.join(presets)}."
         raise ConfigError(f"method.preset = {name!r} is not known for {method.name}", hint=hint)
     return Layer(f"preset {name}", dict(presets[name]))

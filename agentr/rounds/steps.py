@@ -68,13 +68,9 @@ class Steps:
         tasks: Sequence[Task],
         differing: Sequence[dict[str, Any]] | None = None,
     ) -> None:
-        self.config = config
-        self.round = round_
-        self.job = job
-        self.start = start
-        self.experiment = round_.experiment
-        self.work = work
-        self.rows = rows
+        self.config, self.work, self.rows = config, work, rows
+        self.round, self.experiment = round_, round_.experiment
+        self.job, self.start = job, start
         self._tasks = StepTasks(tasks, config, job.steps, round_.seed)
         self.differing = differing
         self.stage = round_.arm.stage(ROLLOUTS)
@@ -153,12 +149,9 @@ class Steps:
         return _summary([Forest(self.job.step(step)).manifest for step in self._notes.lines()])
 
     def _trees(self, step: int) -> StepTrees:
-        forest, progress = (
-            Forest(self.job.step(step), f"{self.stage}/{step:06d}"),
-            (step - 1) / max(1, self.job.steps - 1),
-        )
-        tasks, scored = self._tasks.of(step), self._rewards
-        return StepTrees(step, forest, tasks, self.config, self.rows, scored, self.round, progress)
+        forest = Forest(self.job.step(step), f"{self.stage}/{step:06d}")
+        made = (self._tasks.of(step), self.config, self.rows, self._rewards, self.round)
+        return StepTrees(step, forest, *made, progress=(step - 1) / max(1, self.job.steps - 1))
 
     def _step(self, trees: StepTrees, update: Update) -> None:
         """Collects a step, and writes its rows, with which the trainer goes on."""

@@ -21,8 +21,10 @@ front of a box, so that KeyInBox cannot be solved.
 """
 
 import importlib.util
+import random
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from typing import Any
 from env_servers.babyai import levels
 from env_servers.babyai.expert import demonstrate
 from env_servers.babyai.levels import BY_NAME, LEVELS, LevelSpec
+from env_servers.babyai.redraw import another
 from env_servers.babyai.scene import Scene, normalise, refusal
 from env_servers.babyai.world import World
 from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, UnknownTask
@@ -46,11 +49,18 @@ AGENTGYM_RANGES = {"agentgym_train": range(1800), "agentgym_test": range(1804, 2
 
 @dataclass
 class BabyAIState:
-    """``scene`` is what the agent sees in ``world``; it is derived, and shared by forks."""
+    """``scene`` is what the agent sees in ``world``; it is derived, and shared by forks.
+
+    Attributes:
+        actions: Those that were carried out.
+        drawn: The numbers that the level's generator draws, where they are not those of the task's own seed.
+    """
 
     task: str
     world: World
     scene: Scene
+    actions: tuple[str, ...] = ()
+    drawn: tuple[float, ...] = ()
 
 
 class BabyAI(Environment[BabyAIState]):
@@ -108,9 +118,13 @@ class BabyAI(Environment[BabyAIState]):
     # the state machine ------------------------------------------------------------------------------------------------
 
     def reset(self, task_id: str) -> tuple[BabyAIState, Observation]:
-        world = World.start(levels.level(*self._parse(task_id)))
-        state = BabyAIState(task_id, world, Scene.of(world))
-        return state, Observation(f"Your goal: {world.env.mission}\n{_observation(state)}")
+        state = self._begun(task_id)
+        return state, Observation(_opening(state))
+
+    def _begun(self, task_id: str, drawn: tuple[float, ...] = ()) -> BabyAIState:
+        name, seed = self._parse(task_id)
+        world = World.start(levels.level(name, drawn or seed))
+        return BabyAIState(task_id, world, Scene.of(world), drawn=drawn)
 
     def step(self, state: BabyAIState, action: str) -> Observation:
         world = state.world
@@ -125,7 +139,7 @@ class BabyAI(Environment[BabyAIState]):
             reward = world.move(move)
             if world.done:
                 break
-        state.scene = Scene.of(world)
+        state.scene, state.actions = Scene.of(world), (*state.actions, name)
         if not world.done:
             return Observation(_observation(state))
         if reward > 0:
@@ -142,30 +156,46 @@ class BabyAI(Environment[BabyAIState]):
     # copies -----------------------------------------------------------------------------------------------------------
 
     def fork(self, state: BabyAIState) -> BabyAIState:
-        return BabyAIState(state.task, state.world.copy(), state.scene)
+        return replace(state, world=state.world.copy())
 
     def snapshot(self, state: BabyAIState) -> dict[str, Any]:
-        return {"task": state.task, "moves": state.world.moves}
+        return {"task": state.task, "actions": list(state.actions), "drawn": list(state.drawn)}
 
     def restore(self, data: dict[str, Any]) -> BabyAIState:
         try:
-            task, moves = data["task"], data["moves"]
-            world = World.start(levels.level(*self._parse(task)))
-            if re.fullmatch(r"[0-5]*", moves, re.ASCII) is None:
-                raise ValueError("moves are digits from 0 to 5")
-            for move in moves:
-                if world.done:
-                    raise ValueError("there are moves after the end of the episode")
-                world.move(int(move))
+            state = self._begun(data["task"], tuple(data["drawn"]))
+            for action in data["actions"]:
+                if action not in state.scene.actions or state.world.done:
+                    raise ValueError(f"{action!r} is no action there")
+                self.step(state, action)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a BabyAI snapshot: {error}") from error
-        return BabyAIState(task, world, Scene.of(world))
+        return state
+
+    def redraw(self, state: BabyAIState, seed: int) -> BabyAIState:
+        name, own = self._parse(state.task)
+        texts = list(self._played(self._begun(state.task, state.drawn), state.actions))
+
+        def fits(environment: Any) -> bool:
+            world = World(environment)
+            begun = BabyAIState(state.task, world, Scene.of(world))
+            return all(a == b for a, b in zip(texts, self._played(begun, state.actions), strict=True))
+
+        drawn = another(name, state.drawn or own, fits, random.Random(f"{state.task}/{state.actions}/{seed}"))
+        return self.restore({**self.snapshot(state), "drawn": drawn})
+
+    def _played(self, state: BabyAIState, actions: Sequence[str]) -> Iterator[str]:
+        """Yields what is observed in an episode, from its opening on."""
+        yield _opening(state)
+        for action in actions:
+            yield self.step(state, action).observation
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         return demonstrate(*self._parse(task_id))
 
     def expert_from(self, state: BabyAIState) -> list[ExpertStep] | None:
-        return demonstrate(*self._parse(state.task), state.world.moves)
+        name, seed = self._parse(state.task)
+        return demonstrate(name, state.drawn or seed, state.world.moves)
 
 
 def _agentgym(index: int) -> tuple[LevelSpec, int]:
@@ -181,6 +211,10 @@ def _labels(level: LevelSpec, seed: int) -> dict[str, int | float | str]:
         "expert_actions": level.expert_actions,
         "problem": levels.problem(level, seed),
     }
+
+
+def _opening(state: BabyAIState) -> str:
+    return f"Your goal: {state.world.env.mission}\n{_observation(state)}"
 
 
 def _observation(state: BabyAIState) -> str:

@@ -33,7 +33,7 @@ _HOW_WITH = {
 }
 
 
-def demonstrate(name: str, seed: int, moves: str = "") -> list[ExpertStep] | None:
+def demonstrate(name: str, seed: levels.Seed, moves: str = "") -> list[ExpertStep] | None:
     """Steps that accomplish the mission, or None where the bot gets stuck or runs out of moves.
 
     Args:

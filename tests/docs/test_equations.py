@@ -22,7 +22,7 @@ def lines(section: str) -> list[tuple[str, str]]:
     return re.findall(r"^\| (?!-).*\| (.*?) ?\| (`.*`) \|$", table, re.MULTILINE)
 
 
-@pytest.mark.parametrize("section", ["agent_r", "eto", "dense_policy", "et_agent", "rl"])
+@pytest.mark.parametrize("section", ["agent_r", "eto", "dense_policy", "et_agent", "r3l", "rl"])
 def test_the_table_names_keys_and_vectors_that_there_are(section: str) -> None:
     named = lines(section)
     assert len(named) > 5

@@ -1,9 +1,12 @@
 """Levels, rules and text, without HTTP; minigrid itself is what the rules are compared with."""
 
 import hashlib
+import itertools
 import json
 import random
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +18,7 @@ from env_servers.babyai import BabyAI, levels
 from env_servers.babyai.environment import BabyAIState
 from env_servers.babyai.levels import LEVELS
 from env_servers.babyai.moves import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE
+from env_servers.babyai.redraw import another
 from env_servers.babyai.scene import Scene, look
 from env_servers.babyai.world import World
 from env_servers.base import UnknownTask
@@ -314,17 +318,112 @@ def test_a_snapshot_restores_to_the_same_play(game: BabyAI):
     [
         {},
         {"task": "GoToRedBall@0"},
-        {"task": "Nowhere@0", "moves": ""},
-        {"task": None, "moves": ""},
-        {"task": "GoToRedBall@0", "moves": "6"},
-        {"task": "GoToRedBall@0", "moves": "0\n"},
-        {"task": "GoToRedBall@0", "moves": [0]},
-        {"task": "GoToRedBall@0", "moves": "0" * 65},
+        {"task": "Nowhere@0", "actions": [], "drawn": []},
+        {"task": None, "actions": [], "drawn": []},
+        {"task": "GoToRedBall@0", "actions": ["fly"], "drawn": []},
+        {"task": "GoToRedBall@0", "actions": [0], "drawn": []},
+        {"task": "GoToRedBall@0", "actions": [["turn left"]], "drawn": []},
+        {"task": "GoToRedBall@0", "actions": 3, "drawn": []},
+        {"task": "GoToRedBall@0", "actions": ["turn left"] * 65, "drawn": []},
+        {"task": "GoToRedBall@0", "actions": [], "drawn": None},
+        {"task": "GoToRedBall@0", "actions": [], "drawn": [0]},
+        {"task": "GoToRedBall@0", "actions": [], "drawn": [0] * 4000},
+        {"task": "GoToRedBall@0", "actions": [], "drawn": [10**400]},
+        {"task": "GoToRedBall@0", "actions": [], "drawn": [0.5]},
+        {"task": "GoToRedBall@0", "actions": [], "drawn": ["0"]},
+        {"task": "GoToRedBall@0", "actions": [], "drawn": [[0]]},
     ],
 )
 def test_a_damaged_snapshot_is_refused(game: BabyAI, data: dict):
     with pytest.raises(ValueError, match="not a BabyAI snapshot"):
         game.restore(data)
+
+
+def test_numbers_of_a_level_make_that_level_and_no_others_do(game: BabyAI, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("env_servers.babyai.redraw.PROPOSALS", 0)
+    for spec in LEVELS:
+        state, seen = game.reset(f"{spec.name}@1000")
+        drawn = list(another(spec.name, 1000, lambda _: False, random.Random(0)))
+        again = game.restore({"task": state.task, "actions": [], "drawn": drawn})
+        assert again.world.fingerprint() == state.world.fingerprint() and again.world.env.mission in seen.observation
+        for wrong in (drawn[:-1], [*drawn, 0], [-1, *drawn[1:]], [*drawn[:-1], float("nan")], ["0", *drawn[1:]]):
+            with pytest.raises(ValueError, match=r"make no level|more than a level takes"):
+                game.restore({"task": state.task, "actions": [], "drawn": wrong})
+
+
+def in_other_worlds(game: BabyAI, specs: Sequence[levels.LevelSpec], seeds: int) -> int:
+    """Compares what is seen on the way; returns how many worlds were others."""
+    others = 0
+    for number, spec in enumerate(specs):
+        state, _ = game.reset(f"{spec.name}@{1000 + number}")
+        actions = wander(game, state, number, steps=3)
+        world, _ = game.reset(state.task)
+        texts = [game.step(world, action) for action in actions]
+        for seed in range(seeds):
+            before = game.snapshot(state)
+            other = game.redraw(state, seed)
+            assert game.snapshot(state) == before and game.snapshot(game.redraw(state, seed)) == game.snapshot(other)
+            begun = game.restore({**game.snapshot(other), "actions": []})
+            assert [game.step(begun, action) for action in actions] == texts, (spec.name, seed)
+            assert game.actions(other) == game.actions(state) and game.snapshot(begun) == game.snapshot(other)
+            rest = wander(game, game.fork(other), seed, steps=4)
+            copy = game.restore(json.loads(json.dumps(game.snapshot(other))))
+            assert [game.step(copy, action) for action in rest] == [game.step(other, action) for action in rest]
+            others += begun.world.fingerprint() != world.world.fingerprint()
+    return others
+
+
+def test_in_another_world_the_same_is_seen(game: BabyAI):
+    assert in_other_worlds(game, [levels.BY_NAME["GoToSeqS5R2"]], 1) == 1
+
+
+def test_the_expert_knows_the_other_world(game: BabyAI):
+    state, _ = game.reset("GoToLocalS8N7@1001")
+    other = game.redraw(state, 1)
+    assert other.world.fingerprint() != state.world.fingerprint()
+    steps = game.expert_from(other)
+    assert steps
+    assert [game.step(other, step.action) for step in steps][-1].reward > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_in_another_world_of_any_level_the_same_is_seen(game: BabyAI):
+    assert in_other_worlds(game, LEVELS, 1) > 25
+
+
+@pytest.mark.slow
+def test_worlds_come_as_often_as_the_generator_makes_them(game: BabyAI):
+    """Against all levels that there are: where the agent stands in a room, which it cannot see from within, and where a
+    ball is that it has not found."""
+    inside = range(1, 7)
+    worlds: dict[str, Counter[tuple[int, ...]]] = {}
+    states: dict[str, BabyAIState] = {}
+    for x, y, direction, ball_x, ball_y in itertools.product(inside, inside, range(4), inside, inside):
+        if abs(x - ball_x) + abs(y - ball_y) < 2:
+            continue  # the generator draws another place then: each that is free is as likely
+        drawn = [0, 0, x, y, direction, ball_x, ball_y]
+        state = game.restore({"task": "GoToRedBallNoDists@0", "actions": [], "drawn": drawn})
+        opening = state.scene.describe(state.world)
+        if "ball" not in opening:
+            worlds.setdefault(opening, Counter())[place_of(state)] += 1
+            states.setdefault(opening, state)
+    opening, expected = max(worlds.items(), key=lambda found: len(found[1]))
+    assert len(expected) > 50
+    found = Counter(place_of(game.redraw(states[opening], seed)) for seed in range(250))
+    assert found.keys() <= expected.keys()
+    for axis in range(4):
+        one, other = Counter(), Counter()
+        for shares, counts in ((one, expected), (other, found)):
+            for key, count in counts.items():
+                shares[key[axis]] += count / counts.total()
+        assert sum(abs(one[key] - other[key]) for key in one | other) / 2 < 0.12
+
+
+def place_of(state: BabyAIState) -> tuple[int, ...]:
+    """Row and column of the agent, and of the ball."""
+    (ball,) = [cell for cell, thing in enumerate(state.world.env.grid.grid) if thing and thing.type == "ball"]
+    return *divmod(state.world.position, 8), *divmod(ball, 8)
 
 
 def test_sixty_four_sessions_in_threads_play_as_one_after_the_other(game: BabyAI, capfd: pytest.CaptureFixture[str]):

@@ -159,7 +159,7 @@ def decide(made: Evolution, answer: str, steps: int) -> bool:
 
 async def _retry(tree: Tree, retries: Sequence[Evolution], agent: Agent, steps: int, invalid: int) -> None:
     """Begins episodes again, all at the same time, turn by turn: each with what it is told."""
-    begun = [tree.nodes[tree.path(made.parent)[made.kept].id].parent for made in retries]
+    begun = [tree.path(made.parent)[made.kept].parent for made in retries]
     going, sessions = list(zip(retries, begun, begun, strict=True)), Sessions(tree, agent.env)
 
     async def turn(made: Evolution, first: int, at: int) -> Expanded:

@@ -16,7 +16,7 @@ from agentr.types import Message
 
 
 @dataclass(frozen=True)
-class Correction:
+class Verified:
     """A retry that earned more than what it began again.
 
     Attributes:
@@ -29,14 +29,14 @@ class Correction:
     scores: dict[str, float]
 
 
-def corrections(group: Group, rewards: Sequence[Reward]) -> Iterator[Correction]:
+def corrections(group: Group, rewards: Sequence[Reward]) -> Iterator[Verified]:
     """Yields the verified corrections among a task's rollouts, in the order written."""
     worth = {episode.leaf.id: (episode, reward.total) for episode, reward in zip(group.episodes, rewards, strict=True)}
     for made in group.episodes[0].tree.evolutions if group.episodes else ():
         if made.parent in worth and made.end in worth:
             (before, earned), (after, more) = worth[made.parent], worth[made.end]
             if more > earned:
-                yield Correction(made, before, after, {"total": more, "before": earned})
+                yield Verified(made, before, after, {"total": more, "before": earned})
 
 
 def auxiliary_rows(
