@@ -212,7 +212,7 @@ class Agent:
         tree = Tree.start(task, messages, tuple(codec.prompt(messages)), seed, self.policy_name, asked)
         tree.hiding = None if self.turns.keep_reasoning else self.codec.hiding
         self.on_start(tree)
-        if not self._has_room(len(tree.prompt_ids)):
+        if not self.has_room(len(tree.prompt_ids)):
             tree.root.outcome, tree.root.terminal = Outcome.CONTEXT_LIMIT, True
             tree.back_up(0)
         return tree, session
@@ -331,9 +331,9 @@ class Agent:
         if seen.done:
             return Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE
         taken = prompt.kept + tree.length(child) if child.behind is None else child.behind[1] + len(child.bridge_ids)
-        return None if self._has_room(taken) else Outcome.CONTEXT_LIMIT
+        return None if self.has_room(taken) else Outcome.CONTEXT_LIMIT
 
-    def _has_room(self, tokens: int) -> bool:
+    def has_room(self, tokens: int) -> bool:
         """Whether a turn has room after so many tokens."""
         return tokens + self.sampling.max_tokens <= self.max_model_len
 

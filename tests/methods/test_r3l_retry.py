@@ -198,6 +198,7 @@ def trained(row: Rollout) -> list[int]:
         (lambda _: "[" * 5000, "cannot be read"),
         (lambda _: "{" * 5000 + "}" * 5000, "cannot be read"),
         (lambda _: reflection("failure", 1).replace("1}", "1e400}"), "cannot be read"),
+        (lambda _: reflection("failure", 1).replace("Follow", "Follow" * 9000), "no room for the advice"),
     ],
 )
 def test_what_is_not_begun_again(writes: Writes, reason: str, server: EnvServer, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from agentr.collect.sessions import Sessions
 from agentr.config.policy import AdvisorConfig
 from agentr.errors import ConfigError
 from agentr.foreign import Unreadable, read
+from agentr.policy.chat import ChatCodec
 from agentr.search import Expansion, Origin, Sample, Tree
 from agentr.search.episode import Episode, episodes
 from agentr.search.evolution import Evolution
@@ -124,10 +125,15 @@ class Retry(Work):
             raise ConfigError(f"method.type = r3l: {message}.", hint="Take another method, such as grpo.")
         before = list(episodes(tree, agent.spec.answer_prefix))
         tree.evolutions = await together(_written(tree, episode, helper) for episode in before)
-        chosen = [made for made in tree.evolutions if made.guidance]
-        for made in chosen[self.retries :]:
-            made.guidance, made.reason = "", "there are as many retries as there may be"
-        await _retry(tree, chosen[: self.retries], agent, steps, self.max_invalid)
+        chosen = list[Evolution]()
+        for made in (made for made in tree.evolutions if made.guidance):
+            if len(chosen) == self.retries:
+                made.reason = "there are as many retries as there may be"
+            elif not agent.has_room(len(told(tree, made, agent.codec).prompt(pivot(tree, made)))):
+                made.reason = "the context has no room for the advice"
+            else:
+                chosen.append(made)
+        await _retry(tree, chosen, agent, steps, self.max_invalid)
         return tree
 
 
@@ -157,20 +163,29 @@ def decide(made: Evolution, answer: str, steps: int) -> bool:
     return diagnosis is not None
 
 
+def pivot(tree: Tree, made: Evolution) -> int:
+    """Returns the node after which an episode is begun again."""
+    return tree.path(made.parent)[made.kept].parent
+
+
+def told(tree: Tree, made: Evolution, codec: ChatCodec) -> Tree:
+    """Returns the tree as the policy sees it from there on: with its advice."""
+    return advised(tree, pivot(tree, made), made.guidance, codec)
+
+
 async def _retry(tree: Tree, retries: Sequence[Evolution], agent: Agent, steps: int, invalid: int) -> None:
     """Begins episodes again, all at the same time, turn by turn: each with what it is told."""
-    begun = [tree.path(made.parent)[made.kept].parent for made in retries]
-    going, sessions = list(zip(retries, begun, begun, strict=True)), Sessions(tree, agent.env)
+    going, sessions = [(made, pivot(tree, made)) for made in retries], Sessions(tree, agent.env)
 
-    async def turn(made: Evolution, first: int, at: int) -> Expanded:
-        view = advised(tree, first, made.guidance, agent.codec)
+    async def turn(made: Evolution, at: int) -> Expanded:
+        view = told(tree, made, agent.codec)
         seed = derived_seed(tree.seed, "retry", made.parent, at)
         return await agent.sample(view, Expansion(at, tree.nodes[at].expansions, 1, seed), await sessions.at(at))
 
     try:
         while going:
-            for (made, first, at), taken in zip(going[:], await together(turn(*one) for one in going), strict=True):
-                going.remove((made, first, at))
+            turns, there, going = await together(turn(*one) for one in going), going, []
+            for (made, at), taken in zip(there, turns, strict=True):
                 taken.account(tree, at, tree.nodes[at].expansions)
                 tree.nodes[at].expansions += 1
                 node = tree.add(at, cut_off(tree, at, taken.children[0], steps, invalid), Origin.POLICY)
@@ -178,7 +193,7 @@ async def _retry(tree: Tree, retries: Sequence[Evolution], agent: Agent, steps: 
                 made.completions += taken.cost.completions
                 made.env_steps += taken.cost.env_steps
                 if node.outcome is None:
-                    going.append((made, first, node.id))
+                    going.append((made, node.id))
                 else:
                     made.end = node.id
                     tree.back_up(node.id)

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agentr.collect.agent import advised
-from agentr.methods.r3l.retry import question
+from agentr.methods.r3l.retry import question, told
 from agentr.policy.chat import ChatCodec
 from agentr.rewards.group import Group, Reward
 from agentr.rows.rollouts import rollout
@@ -52,7 +51,7 @@ def auxiliary_rows(
             about = provenance(tree, recorded(found.before.path, trained=False), "reflection")
             known = (*[None] * len(asked), *made.answer_logprobs)
             yield Rollout(ids, mask, about, known, tuple(map(float, mask)), tree.task.key, found.scores)
-        view = advised(tree, found.after.path[made.kept].parent, made.guidance, codec)
+        view = told(tree, made, codec)
         path = view.path(made.end)
         turns = recorded(path[: made.kept], trained=False)
         turns += recorded(path[made.kept :], trained=True, on_reasoning=on_reasoning)
