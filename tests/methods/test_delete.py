@@ -37,7 +37,7 @@ def look(gone, configs):
     from agentr.cost.bounds import estimate
     from agentr.methods import __file__ as file, load, methods, plan_of
     assert Path(file).parents[2] == Path(gone).resolve(), file
-    assert gone not in methods() and len(methods()) == 8
+    assert gone not in methods() and len(methods()) == 9
     try:
         load(None, ["method.type=" + gone], files=False)
         raise SystemExit("it is still there")
