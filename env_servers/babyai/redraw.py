@@ -51,7 +51,9 @@ def _seeded(seed: int) -> Draw:
     from gymnasium.utils.seeding import np_random
 
     numpys, _ = np_random(seed)
-    return lambda low, high, whole: int(numpys.integers(low, high)) if whole else float(numpys.uniform(low, high))
+    return lambda low, high, whole: (
+        int(numpys.integers(int(low), int(high))) if whole else float(numpys.uniform(low, high))
+    )
 
 
 def _drawn(rng: random.Random, low: float, high: float, whole: bool) -> float:
