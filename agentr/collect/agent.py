@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agentr.collect.advice import bridge
 from agentr.collect.asked import answered, check_settings, codec_of, following, heard, narrowed, refusals
 from agentr.collect.meter import Meter
 from agentr.collect.redraw import drawn_again, refused_since
@@ -365,26 +366,6 @@ def _request(
     )
 
 
-def _bridge(codec: ChatCodec, text: str, shown: Sequence[int], observation: str) -> tuple[int, ...]:
-    """The ids between a turn, of which the policy sees these from then on, and the next."""
-    closed = bool(shown) and shown[-1] == codec.end_id
-    return tuple(codec.bridge(observation, closed=closed, role=codec.answered_by(text)))
-
-
-def advised(tree: Tree, node: int, advice: str, codec: ChatCodec) -> Tree:
-    """Returns a tree as the policy sees it with advice behind what was observed at ``node``, in the same message: a
-    view, to which nothing is to be added."""
-    if not node:
-        *before, last = tree.messages
-        messages = (*before, replace(last, content=f"{last.content}\n\n{advice}"))
-        return replace(tree, messages=messages, prompt_ids=tuple(codec.prompt(messages)))
-    turn, nodes = tree.nodes[node], list(tree.nodes)
-    seen = f"{turn.observation}\n\n{advice}"
-    shown = turn.token_ids if tree.hiding is None else turn.token_ids[turn.reasoning :]
-    nodes[node] = replace(turn, observation=seen, bridge_ids=_bridge(codec, turn.text, shown, seen))
-    return replace(tree, nodes=nodes)
-
-
 def _child(
     tree: Tree, codec: ChatCodec, completion: Completion, action: str, seen: Observation, forgotten: int
 ) -> Child:
@@ -393,7 +374,7 @@ def _child(
     return Child(
         text=completion.text,
         token_ids=completion.token_ids,
-        bridge_ids=_bridge(codec, completion.text, shown, seen.observation),
+        bridge_ids=bridge(codec, completion.text, shown, seen.observation),
         logprobs=completion.logprobs,
         finish=completion.finish,
         action=seen.executed or action,

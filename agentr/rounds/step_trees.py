@@ -45,13 +45,8 @@ class StepTrees:
         progress: float,
     ) -> None:
         self.step, self.forest, self.tasks = step, forest, tasks
-        self._config, self._make_rows, self._rewards, self._round, self._progress = (
-            config,
-            rows,
-            rewards,
-            round_,
-            progress,
-        )
+        self._config, self._make_rows, self._rewards = config, rows, rewards
+        self._round, self._progress = round_, progress
         self._lost = 0
         self._trees: dict[str, Tree] = {}
         self._scores: dict[str, list[Reward]] = {}

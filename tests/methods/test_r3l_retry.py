@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentr.collect.agent import advised
+from agentr.collect.advice import advised
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Limits, StageProgress
 from agentr.config.policy import AdvisorConfig

@@ -11,8 +11,9 @@ from typing import Literal
 import msgspec
 
 from agentr.background import together
+from agentr.collect.advice import advised
 from agentr.collect.advisor import Advisor, advisor
-from agentr.collect.agent import Agent, Expanded, advised
+from agentr.collect.agent import Agent, Expanded
 from agentr.collect.episode_judge import described
 from agentr.collect.grow import grow
 from agentr.collect.job import Unit, Work

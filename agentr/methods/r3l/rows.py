@@ -45,7 +45,7 @@ def auxiliary_rows(
     (Eq. 9): each token's advantage is 1."""
     for found in corrections(group, rewards):
         made, tree = found.made, found.after.tree
-        if made.answer_ids:
+        if made.answer_logprobs:
             asked = codec.plain.prompt((Message("user", question(found.before)),))
             ids, mask = (*asked, *made.answer_ids), (*[0] * len(asked), *[1] * len(made.answer_ids))
             about = provenance(tree, recorded(found.before.path, trained=False), "reflection")
