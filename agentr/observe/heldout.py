@@ -1,4 +1,4 @@
-"""Held-out tasks by policies, and what recurs in held-out episodes."""
+"""Held-out tasks by policies, what recurs in held-out episodes, and luck among the turns to be learnt."""
 
 import re
 from collections import Counter
@@ -7,11 +7,13 @@ from itertools import islice
 from typing import Any
 
 from agentr.observe.problems import PageProblem, read_or
-from agentr.read.run import Run
-from agentr.read.stage import Episodes
+from agentr.read.run import Run, RunRound
+from agentr.read.stage import Episodes, summary_of
+from agentr.rows.revision import LUCKY, TRIED, lucky
 from agentr.rows.targets import said_twice
 from agentr.search.tree import Node, Tree
-from agentr.store.layout import CEILING, CONTROL
+from agentr.store.layout import CEILING, CONTROL, DATASET
+from agentr.store.summaries import DatasetSummary
 from agentr.types import Outcome
 
 #: Most episodes of a policy that are read for patterns, examples of a pattern, and openings that are shown.
@@ -67,7 +69,8 @@ def tasks(run: Run) -> dict[str, Any]:
 
 
 def patterns(run: Run) -> dict[str, Any]:
-    """Returns, by policy, what recurs in its held-out episodes and how many of those succeeded."""
+    """Returns, by policy, what recurs in its held-out episodes and how many of those succeeded; and, by round, how many
+    turns that were to be learnt were luck."""
     problems: list[PageProblem] = []
     found = [
         (
@@ -78,7 +81,19 @@ def patterns(run: Run) -> dict[str, Any]:
         for title, stage in evaluated(run)
     ]
     policies = [{"title": title, "stage": stage.name, **recurs} for title, stage, recurs in found if recurs is not None]
-    return {"policies": policies, "problems": problems}
+    luck = [read_or(None, lambda arm=arm: luck_of(arm), problems, f"the luck of {arm.title}") for arm in run.arms]
+    return {"policies": policies, "luck": [found for found in luck if found is not None], "problems": problems}
+
+
+def luck_of(arm: RunRound) -> dict[str, Any] | None:
+    """Returns how many turns a round tried in other worlds, and how many of them earned what they did by luck, with
+    trees that have such turns; None where it tried none."""
+    counted = summary_of(arm.stages().get(DATASET), DatasetSummary).splices
+    if not (tried := counted.get(TRIED)):
+        return None
+    *_, stage = arm.exploration().values()  # the revised trees: the last that the dataset is made of
+    examples = [tree.task.key for tree in islice(stage, READ) if any(lucky(tree).values())][:EXAMPLES]
+    return {"title": arm.title, "stage": stage.name, "tried": tried, "luck": counted.get(LUCKY, 0), "keys": examples}
 
 
 def patterns_of(trees: Iterable[Tree], episodes: int) -> dict[str, Any]:

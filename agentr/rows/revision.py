@@ -23,6 +23,9 @@ from agentr.store.rows import Dropped, Row
 from agentr.tasks.formats import ActionFormat, written
 from agentr.types import Outcome
 
+#: Names of what `count_luck` counts.
+TRIED, LUCKY = "turns tried in other worlds", "of them luck"
+
 
 def revision_rows(
     tree: Tree,
@@ -102,12 +105,14 @@ def count_splices(trees: Iterable[Tree]) -> dict[str, int]:
 
 def count_luck(trees: Iterable[Tree]) -> dict[str, int]:
     """Counts the turns that were tried in other worlds, and those of them that were luck."""
-    found: dict[tuple[str, int], bool] = {}
-    for tree in trees:
-        for leaf in tree.ended():
-            path = tree.path(leaf.id)
-            found |= {(tree.task.key, node.id): by_luck(path, turn) for turn, node in enumerate(path) if node.worlds}
-    return {"turns tried in other worlds": len(found), "of them luck": sum(found.values())}
+    found = [luck for tree in trees for luck in lucky(tree).values()]
+    return {TRIED: len(found), LUCKY: sum(found)}
+
+
+def lucky(tree: Tree) -> dict[int, bool]:
+    """Returns, of the turns of a tree that were tried in other worlds, whether they were luck."""
+    paths = [tree.path(leaf.id) for leaf in tree.ended()]
+    return {node.id: by_luck(path, turn) for path in paths for turn, node in enumerate(path) if node.worlds}
 
 
 def _rank(path: list[Node]) -> tuple[int, int, float, int]:

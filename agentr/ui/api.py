@@ -173,7 +173,9 @@ PolicyPatterns = TypedDict(
         "outcomes": dict[str, int],
     },
 )
-Patterns = TypedDict("Patterns", {"policies": list[PolicyPatterns], "problems": Problems})
+#: Turns of a round that were tried in other worlds, those of them that were luck, and trees that have such turns.
+Luck = TypedDict("Luck", {"title": str, "stage": str, "tried": int, "luck": int, "keys": list[str]})
+Patterns = TypedDict("Patterns", {"policies": list[PolicyPatterns], "luck": list[Luck], "problems": Problems})
 
 #: A line for each step of online training: step, success, validation, reward/..., calls, entropy, staleness,
 #: groups, ...

@@ -3,6 +3,7 @@
 import math
 import os
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from agentr.types import Outcome
 from agentr.ui.library import Library
 from agentr.ui.server import STATIC
 from agentr.ui.views.home import home
-from tests.runs import TINY, given, round_of
+from tests.runs import TINY, dataset, given, round_of
 from tests.tiny import IMITATE
 from tests.trees import door, episode, reasoned
 from tests.ui.conftest import Ask, asking, compared, growing
@@ -114,6 +115,20 @@ def test_patterns_lead_to_their_episodes(ask: Ask) -> None:
     (said,) = before["openings"]
     assert (said["name"], said["episodes"], said["keys"]) == ("on wait", 2, ["a", "b"])
     assert before["lengths"] == [[3, 3, 1]] and before["outcomes"] == {"failure": 2, "success": 1}
+
+
+def test_luck_of_a_round_leads_to_its_trees(ask: Ask, tmp_path: Path) -> None:
+    assert ask("patterns")["luck"] == []
+    tried, lucky = door(), door()
+    lucky.task = replace(lucky.task, id="lucky")
+    for tree, worlds in ((tried, (1.0, 1.0)), (lucky, (0.0, 0.0, 1.0))):
+        tree.nodes[1].worlds, tree.nodes[3].worlds = (1.0,), worlds
+    method = ["method.type=agent_r", "method.revise.worlds=3", "method.revise.alpha=[0.5]"]
+    round_ = round_of(tmp_path / "first", method, collect=[door()], revise=[tried, lucky])
+    dataset(round_)
+    round_.experiment.store.close()
+    (found,) = asking(tmp_path)("patterns")["luck"]
+    assert found == {"title": "round 1", "stage": REVISE, "tried": 4, "luck": 1, "keys": ["lucky"]}
 
 
 def test_an_opening_is_the_first_sentence() -> None:

@@ -110,6 +110,7 @@ export interface GivenUp { key: string; reason: string }
 export interface Home { folders: string[]; version: string; runs: RunCard[]; comparisons: ComparisonCard[]; problems: PageProblem[] }
 export interface Log { name: string; size: number; from: number; text: string }
 export interface LogFileSize { name: string; size: number }
+export interface Luck { title: string; stage: string; tried: number; luck: number; keys: string[] }
 export interface Margin { chosen: number | null; rejected: number | null; difference: number | null }
 export interface MessageView { role: string; content: string; cut: number }
 export interface NamedText { name: string; content: string; cut: number }
@@ -130,7 +131,7 @@ export interface Nodes {
 
 export interface PageProblem { message: string; hint: string }
 export interface Pattern { name: string; about: string; episodes: number; of: number; succeeded: number; keys: string[] }
-export interface Patterns { policies: PolicyPatterns[]; problems: PageProblem[] }
+export interface Patterns { policies: PolicyPatterns[]; luck: Luck[]; problems: PageProblem[] }
 export interface PolicyChoice { name: string; title: string }
 export interface PolicyName { title: string; stage: string }
 

@@ -1,7 +1,7 @@
-// What recurs in the held-out episodes of each policy, and how many of those succeeded.
+// What recurs in the held-out episodes of each policy, and how many of those succeeded; luck among what was learnt.
 
 import { address } from "../answers";
-import type { Pattern, Patterns } from "../api";
+import type { Luck, Pattern, Patterns } from "../api";
 import { isReference } from "../flips";
 import { percent } from "../format";
 import { readable } from "../hostile";
@@ -22,7 +22,12 @@ export function PatternsPage({ run, query }: { run: string; query: Query }) {
     <>
       <h1>Patterns of held-out episodes</h1>
       <Shown answer={answer} tall="40rem">
-        {(found) => (found.policies.length ? <Found found={found} run={run} query={query} /> : <p>No policy was measured on held-out tasks yet.</p>)}
+        {(found) => (
+          <>
+            {found.policies.length ? <Found found={found} run={run} query={query} /> : <p>No policy was measured on held-out tasks yet.</p>}
+            {found.luck.length > 0 && <LuckByRound rounds={found.luck} run={run} />}
+          </>
+        )}
       </Shown>
     </>
   );
@@ -103,8 +108,27 @@ function Examples({ title, patterns, policy, run }: { title: string; patterns: P
       {there.map((pattern) => (
         <details>
           <summary><Said text={pattern.name} /> <span class="faint">in {pattern.episodes} of {pattern.of} episodes, {pattern.succeeded} of them succeeded ({percent(pattern.succeeded / pattern.episodes, 0)})</span></summary>
-          <ul class="keys">{pattern.keys.slice(0, NAMED).map((key) => <li><a href={href("tree", run, { stage: policy.stage, key, view: "outline" })}><Said text={readable(key)} /></a></li>)}</ul>
+          <Trees keys={pattern.keys} stage={policy.stage} run={run} />
           {pattern.episodes > Math.min(NAMED, pattern.keys.length) && <p class="faint">The first {Math.min(NAMED, pattern.keys.length)}.</p>}
+        </details>
+      ))}
+    </section>
+  );
+}
+
+function Trees({ keys, stage, run }: { keys: string[]; stage: string; run: string }) {
+  return <ul class="keys">{keys.slice(0, NAMED).map((key) => <li><a href={href("tree", run, { stage, key, view: "outline" })}><Said text={readable(key)} /></a></li>)}</ul>;
+}
+
+function LuckByRound({ rounds, run }: { rounds: Luck[]; run: string }) {
+  return (
+    <section aria-labelledby="luck">
+      <h2 id="luck">Luck among the turns to be learnt</h2>
+      <p class="faint">Turns were taken again in other worlds that fit what was seen before them. It was luck where that earned less than half.</p>
+      {rounds.map((round) => (
+        <details>
+          <summary><Said text={round.title} /> <span class="faint">{round.luck} of {round.tried} turns ({percent(round.luck / round.tried, 0)})</span></summary>
+          <Trees keys={round.keys} stage={round.stage} run={run} />
         </details>
       ))}
     </section>
