@@ -8,6 +8,7 @@ the families' special tokens; Mistral's first one, of Llama 2's kind, is the rea
 import copy
 import json
 import shutil
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -129,17 +130,16 @@ def codec_of(family: str) -> ChatCodec:
 
 
 @cache
-def sentencepiece_folder() -> Path:
+def sentencepiece_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder with Mistral's first tokenizer; spaces in front of words are parts of them, as Llama 2's are."""
-    import tempfile
-
     import mistral_common
 
-    folder = Path(tempfile.mkdtemp(prefix="agentr-tokenizer-"))
+    kept = tempfile.TemporaryDirectory(prefix="agentr-tokenizer-")
+    folder = Path(kept.name)
     shutil.copy(Path(mistral_common.__file__).parent / "data" / "tokenizer.model.v1", folder / "tokenizer.model")
     described = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(described), encoding="utf-8")
-    return folder
+    return kept
 
 
 def sentencepiece(template: str, spaces: str) -> ChatCodec:
@@ -148,7 +148,7 @@ def sentencepiece(template: str, spaces: str) -> ChatCodec:
     from tokenizers import normalizers, pre_tokenizers
     from transformers import AutoTokenizer
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(sentencepiece_folder())
+    tokenizer: Any = AutoTokenizer.from_pretrained(sentencepiece_folder().name)
     backend = tokenizer.backend_tokenizer
     if spaces == "normalizer":
         backend.pre_tokenizer = None
