@@ -275,6 +275,20 @@ TreePlace = TypedDict("TreePlace", {"stage": str, "key": str, "title": str})
 Command = TypedDict("Command", {"title": str, "command": str})
 PolicyChoice = TypedDict("PolicyChoice", {"name": str, "title": str})
 
+#: An attempt to make a better episode of the one that ends at ``parent``: -1 as ``end`` if there is none, for a reason.
+EvolutionView = TypedDict(
+    "EvolutionView",
+    {
+        "parent": int,
+        "operator": str,
+        "kept": int,  # turns at the beginning that were taken over
+        "end": int,
+        "reason": str,
+        "answer": str,  # what was written about the episode
+        "guidance": str,  # what the policy was told before it went on
+    },
+)
+
 TreeView = TypedDict(
     "TreeView",
     {
@@ -296,6 +310,7 @@ TreeView = TypedDict(
         "searched": bool,  # whether returns were backed up, so that ``visits`` and ``value`` carry information
         "exploration": float | None,  # the constant of the UCT score; None where the strategy has none
         "revisions": list[Revision],
+        "evolutions": list[EvolutionView],
         "uses": list[RowUse],
         "facts": dict[str, float],  # calls, completions, tokens, seconds, events by name
         "elsewhere": list[TreePlace],  # the same task's trees in other stages

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from agentr.config.identity import Identity
 from agentr.methods import load
 from agentr.observe.comparison import write_plan
 from agentr.search import Tree
+from agentr.search.evolution import Evolution
 from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TreeSummary
@@ -31,9 +33,9 @@ from agentr.types import Asked, Outcome, Task, messages_of
 from agentr.ui.library import Library
 from agentr.ui.server import app
 from env_servers.observation import Answer, OtherAnswer, call_id
-from tests.runs import small
+from tests.runs import dataset, round_of, small
 from tests.support import tiny_model
-from tests.trees import add, codec, spoken
+from tests.trees import add, codec, door, spoken
 
 ORIGIN = "http://127.0.0.1:8300"
 
@@ -101,6 +103,29 @@ def compared(runs: Path) -> Path:
                 shutil.copytree(run / "rounds/00/eval", run / "rounds/01/eval")
     write_plan(folder, [(method, seed) for method in ("base", "other") for seed in (0, 1)])
     return folder
+
+
+def lucky(root: Path) -> None:
+    """A run of a round with two trees, one of whose four turns that were tried in other worlds was luck."""
+    sure, guessed = door(), door()
+    guessed.task = replace(guessed.task, id="lucky")
+    for tree, worlds in ((sure, (1.0, 1.0)), (guessed, (0.0, 0.0, 1.0))):
+        tree.nodes[1].worlds, tree.nodes[3].worlds = (1.0,), worlds
+    method = ["method.type=agent_r", "method.revise.worlds=3", "method.revise.alpha=[0.5]"]
+    round_ = round_of(root, method, collect=[door()], revise=[sure, guessed])
+    dataset(round_)
+    round_.experiment.store.close()
+
+
+def retried() -> Tree:
+    """A tree in which two episodes were tried again; of one there is no better episode."""
+    tree = replace(door(), revisions=[])
+    said, told = "I waited." * 9000, "Do not wait."
+    tree.evolutions = [
+        Evolution(parent=5, operator="retry", turn=1, kept=1, end=3, answer=said, guidance=told),
+        Evolution(parent=6, operator="drop_redundant", reason="nothing was redundant"),
+    ]
+    return tree
 
 
 REFUSED = "the program did not repeat itself: in call 3, messages.4.content: 'Done in 0.31 s', was 'Done in 0.29 s'"

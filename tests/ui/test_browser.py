@@ -31,7 +31,7 @@ from agentr.ui.server import listen
 from agentr.ui.show import show_task, show_tree
 from tests.runs import measured_trees
 from tests.trees import door, episode
-from tests.ui.conftest import REFUSED, asked_by_program, compared, growing, served
+from tests.ui.conftest import REFUSED, asked_by_program, compared, growing, lucky, retried, served
 
 REQUIRED = bool(os.environ.get("AGENTR_TEST_UI"))
 CHROMIUM = (
@@ -128,6 +128,30 @@ def test_where_paths_part_what_the_verdict_was_and_what_came_of_the_splice(shown
     text = page.inner_text("main")
     assert "That was wrong." in text and "executed" in text
     assert page.url.endswith("node=8") or "node=8" in page.url, "every selection has an address"
+
+
+def test_what_was_tried_again_and_what_came_of_it(shown: Shown, runs: Path) -> None:
+    _, store = growing(runs / "first", retried())
+    store.close()
+    page = shown.go("run/first/tree?stage=rounds%2F02%2Fcollect&key=door")
+    tried = page.locator("details.revisions")
+    expect(tried.locator("summary")).to_have_text("2 episodes tried again")
+    better, none = tried.locator("li").all()
+    expect(better).to_contain_text(
+        re.compile("retry of the end 5 keeps 1 turn earned 1 at 3.*I waited.*told: Do not wait")
+    )
+    expect(none).to_contain_text("drop redundant of the end 6 nothing was redundant")
+    better.get_by_role("button", name="turn 3").click()
+    expect(page.get_by_role("heading", name=re.compile("Turn 3"))).to_be_visible()
+
+
+def test_which_rounds_were_lucky_and_in_which_trees(shown: Shown, runs: Path) -> None:
+    lucky(runs / "luck")
+    page = shown.go("run/luck/patterns")
+    page.locator("summary", has_text="round 1").click()
+    expect(page.locator("summary", has_text="round 1")).to_contain_text(re.compile("1 of 4 turns .25"))
+    page.get_by_role("link", name="lucky").click()
+    expect(page.get_by_role("heading", name="lucky")).to_be_visible()
 
 
 def test_what_was_trained_on_and_back_to_its_turns(shown: Shown) -> None:

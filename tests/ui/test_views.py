@@ -3,7 +3,6 @@
 import math
 import os
 import shutil
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from agentr.types import Outcome
 from agentr.ui.library import Library
 from agentr.ui.server import STATIC
 from agentr.ui.views.home import home
-from tests.runs import TINY, dataset, given, round_of
+from tests.runs import TINY, given, round_of
 from tests.tiny import IMITATE
 from tests.trees import door, episode, reasoned
-from tests.ui.conftest import Ask, asking, compared, growing
+from tests.ui.conftest import Ask, asking, compared, growing, lucky, retried
 
 REVISE = "rounds/01/revise"
 
@@ -119,14 +118,7 @@ def test_patterns_lead_to_their_episodes(ask: Ask) -> None:
 
 def test_luck_of_a_round_leads_to_its_trees(ask: Ask, tmp_path: Path) -> None:
     assert ask("patterns")["luck"] == []
-    tried, lucky = door(), door()
-    lucky.task = replace(lucky.task, id="lucky")
-    for tree, worlds in ((tried, (1.0, 1.0)), (lucky, (0.0, 0.0, 1.0))):
-        tree.nodes[1].worlds, tree.nodes[3].worlds = (1.0,), worlds
-    method = ["method.type=agent_r", "method.revise.worlds=3", "method.revise.alpha=[0.5]"]
-    round_ = round_of(tmp_path / "first", method, collect=[door()], revise=[tried, lucky])
-    dataset(round_)
-    round_.experiment.store.close()
+    lucky(tmp_path / "first")
     (found,) = asking(tmp_path)("patterns")["luck"]
     assert found == {"title": "round 1", "stage": REVISE, "tried": 4, "luck": 1, "keys": ["lucky"]}
 
@@ -203,6 +195,15 @@ def test_a_tree_is_its_topology_with_marks(ask: Ask) -> None:
     ]
     commands = {one["command"].split(" --run ")[0]: one["command"] for one in tree["commands"]}
     assert commands["agentr search"].endswith(f" --stage {REVISE} --tree door --turn NODE --policy POLICY")
+
+
+def test_a_tree_says_what_was_tried_again_and_what_was_written(runs: Path) -> None:
+    _, store = growing(runs / "first", retried())
+    store.close()
+    again, nothing = asking(runs)("tree", stage="rounds/02/collect", key="door")["evolutions"]
+    assert (again["parent"], again["operator"], again["kept"], again["end"]) == (5, "retry", 1, 3)
+    assert again["guidance"] == "Do not wait." and 0 < len(again["answer"]) < 9 * 9000, "long texts are cut"
+    assert (nothing["end"], nothing["reason"]) == (-1, "nothing was redundant")
 
 
 def test_a_tree_says_which_rows_were_made_of_it_and_a_row_where_it_is_from(ask: Ask) -> None:

@@ -15,6 +15,7 @@ from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.read.trace import made_of
 from agentr.search import UCT, UCTConfig
+from agentr.search.evolution import Evolution
 from agentr.search.tree import Node, Tree
 from agentr.store.layout import stage_of
 from agentr.ui.texts import Texts, shortened
@@ -72,6 +73,7 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
         "searched": any(node.visits for node in nodes),
         "exploration": _exploration(run, stage),
         "revisions": [asdict(revision) for revision in tree.revisions],
+        "evolutions": [_evolution(made) for made in tree.evolutions],
         "uses": read_or([], lambda: uses(run, trees, key, tree), problems, "the rows that were made of it"),
         "facts": _facts(tree),
         "elsewhere": read_or(
@@ -81,6 +83,11 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
         "policies": read_or([], lambda: _policies(run), problems, "the policies of the run"),
         "problems": problems,
     }
+
+
+def _evolution(made: Evolution) -> dict[str, Any]:
+    said = {"answer": shortened(made.answer)[0], "guidance": shortened(made.guidance)[0]}
+    return {name: getattr(made, name) for name in ("parent", "operator", "kept", "end", "reason")} | said
 
 
 def _policies(run: Run) -> list[dict[str, str]]:

@@ -74,6 +74,17 @@ export interface DatasetView {
 
 export interface Difference { after: string; before: string; difference: Contrast; words: string; way: Estimate | null }
 export interface Estimate { mean: number; low: number; high: number; n: number }
+
+export interface EvolutionView {
+  parent: number;
+  operator: string;
+  kept: number;
+  end: number;
+  reason: string;
+  answer: string;
+  guidance: string;
+}
+
 export interface Example { title: string; page: "episodes" | "row"; query: Record<string, string> }
 export interface Failure { error: PageProblem }
 
@@ -323,6 +334,7 @@ export interface TreeView {
   searched: boolean;
   exploration: number | null;
   revisions: Revision[];
+  evolutions: EvolutionView[];
   uses: RowUse[];
   facts: Record<string, number>;
   elsewhere: TreePlace[];

@@ -13,6 +13,7 @@ import { Icicle } from "../tree/icicle";
 import { Legend } from "../tree/marks";
 import { Outline } from "../tree/outline";
 import { Panel } from "../tree/panel";
+import { Evolutions } from "../tree/evolutions";
 import { Revisions } from "../tree/revisions";
 import { fixedOf, nameOfUse, sceneOf, useNamed, type Fixed } from "../tree/scene";
 import type { TextMode } from "../turn";
@@ -68,6 +69,7 @@ function Whole({ tree, run, query }: { tree: TreeView; run: string; query: Query
         <div class="pane">
           <div class="view"><Chosen scene={scene} dark={dark} onSelect={select} /></div>
           <Revisions scene={scene} onSelect={select} />
+          <Evolutions scene={scene} onSelect={select} />
         </div>
         <Panel scene={scene} where={{ run, stage: tree.stage, key: tree.key }} mode={mode} onMode={(show) => set({ show: show === "text" ? "" : show }, true)} onSelect={select} />
       </div>
