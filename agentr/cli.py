@@ -265,7 +265,7 @@ def compare(
     from agentr.errors import RunError
     from agentr.observe.comparison import compare_runs, read_plan
     from agentr.observe.progress import Reporter
-    from agentr.ui.report import comparison_table, power_table
+    from agentr.ui.report import comparison_tables, power_table
     from agentr.words import counted
 
     if power is not None:
@@ -284,7 +284,7 @@ def compare(
     arms = [f"{key}={value}" for value in values.split(",")] if vary else [""]
     reporter = Reporter()
     result = compare_methods(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
-    reporter.console.print(comparison_table(result))
+    reporter.console.print(comparison_tables(result))
     reporter.message(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:
         hint = "What the others found stands. The same command tries these again."
@@ -321,14 +321,14 @@ def report(
     from agentr.commands.run import report as make_report
     from agentr.observe.comparison import PLAN
     from agentr.observe.progress import Reporter
-    from agentr.ui.report import comparison_table, rewrite_comparison
+    from agentr.ui.report import comparison_tables, rewrite_comparison
 
     if row is not None or node is not None:
         run_cli.trace(run_dir, round_, step, row, stage, tree, node)
     elif tree or task:
         ui_cli.show(run_dir, tree, task, stage, out)
     elif (run_dir / PLAN).exists():
-        Reporter().console.print(comparison_table(rewrite_comparison(run_dir)))
+        Reporter().console.print(comparison_tables(rewrite_comparison(run_dir)))
     else:
         make_report(agentr.open(run_dir), Reporter(), out)
 

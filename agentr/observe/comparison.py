@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from agentr.errors import DataError
+from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.power import Spread
 from agentr.evaluate.statistics import Contrast, Estimate, holm, mean_interval, paired_difference, share_of_way
 from agentr.observe.problems import PageProblem, read_or
@@ -17,7 +18,7 @@ from agentr.outside import typed
 from agentr.read.run import Run
 from agentr.store.files import read_json, write_json
 from agentr.store.inside import check_names
-from agentr.store.layout import CEILING, CONTROL, EVAL, Arm, ArmKind, Layout, title_of
+from agentr.store.layout import CEILING, CONTROL, EVAL, RECOVERIES, Arm, ArmKind, Layout, title_of
 from agentr.words import counted
 
 #: File in which a comparison notes its runs, and the one with what it came to.
@@ -88,6 +89,24 @@ class ComparedTask:
     by_seed: dict[int, list[float | None]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComparedState:
+    """Success of the last policies from bad beginnings of a kind, the same for all policies of a seed.
+
+    Attributes:
+        title: What the beginnings end with.
+        success: By label, over all seeds and beginnings; the interval is over seeds and problems, crossed.
+        by_seed: The mean of each seed, by label.
+        differences: Success less that of the first label that has them, by label; p-values are adjusted for all of
+            these in a comparison (Holm).
+    """
+
+    title: str
+    success: dict[str, Estimate]
+    by_seed: dict[str, dict[int, float]]
+    differences: dict[str, Contrast]
+
+
 @dataclass(frozen=True)
 class Comparison:
     """All methods of a comparison, in the order given.
@@ -98,6 +117,7 @@ class Comparison:
             none is finished.
         differences: Success of each label's last policy less that of each other's, by both labels, paired by task and
             seed; p-values are adjusted for as many comparisons as there are pairs of labels (Holm).
+        states: The same policies from bad beginnings, where these were measured.
         spreads: How the differences to the first label of ``last`` vary, of labels with at least two seeds.
         tasks: The held-out tasks under these policies.
         failed: Runs that could not be finished, and why.
@@ -107,6 +127,7 @@ class Comparison:
     points: dict[str, list[ComparedPoint]]
     last: dict[str, str]
     differences: dict[str, dict[str, Contrast]]
+    states: list[ComparedState]
     spreads: dict[str, Spread]
     tasks: list[ComparedTask] = field(repr=False)
     failed: dict[str, str]
@@ -213,12 +234,13 @@ def compare_runs(
         )
         raise DataError(what, hint="Start them with 'agentr compare'.")
     last = {label: found for label, by_seed in summaries.items() if (found := _last(by_seed))}
-    pooled = {label: _pooled(arms) for label, arms in last.items()}
+    pooled = {label: _pooled(_held_out(arms)) for label, arms in last.items()}
     return Comparison(
         about={**_common(summaries), "seeds": sorted({line.seed for line in lines})},
         points={label: _points(by_seed) for label, by_seed in summaries.items()},
         last={label: next(iter(arms.values())).arm.stage(EVAL) for label, arms in last.items()},
-        differences=_differences(last),
+        differences=_differences(pooled),
+        states=_states(last),
         spreads=_spreads(pooled),
         tasks=_tasks(pooled, list(dict.fromkeys(line.label for line in lines)), sorted({line.seed for line in lines})),
         failed=dict(failed),
@@ -236,21 +258,19 @@ def _points(by_seed: dict[int, RunSummary]) -> list[ComparedPoint]:
         arms = {seed: a for seed, s in by_seed.items() for a in s.arms if a.arm == arm.arm and a.evaluation is not None}
         if not arms:
             continue
-        starts = {seed: by_seed[seed].arms[0] for seed in arms}
-        scores, problems, seeds = _pooled(arms)
+        pooled = _pooled(_held_out(arms))
+        start = _pooled(_held_out({seed: by_seed[seed].arms[0] for seed in arms}))
         until = [_until(by_seed[seed], arm.arm) for seed in arms]
         found.append(
             ComparedPoint(
                 arm=arm.arm,
                 title=arm.title,
-                success=mean_interval(
-                    list(scores.values()), problems=list(problems.values()), runs=list(seeds.values())
-                ),
+                success=_mean(pooled),
                 by_seed={seed: a.evaluation.success.mean for seed, a in arms.items() if a.evaluation is not None},
                 calls=fmean(sum(a.calls for a in before) for before in until),
                 tokens=fmean(sum(a.cost.completion_tokens for a in before) for before in until),
                 seconds=fmean(sum(sum(a.seconds.values()) for a in before) for before in until),
-                gain=None if arm.arm.kind is ArmKind.WARM_START else _difference(arms, starts),
+                gain=None if arm.arm.kind is ArmKind.WARM_START else _difference(pooled, start),
                 way=_way(arms, by_seed) if arm.arm.kind is ArmKind.ROUND else None,
             )
         )
@@ -284,21 +304,27 @@ class _Pooled(NamedTuple):
     seeds: dict[str, int]
 
 
-def _pooled(arms: dict[int, ArmSummary]) -> _Pooled:
+def _held_out(arms: Mapping[int, ArmSummary]) -> dict[int, Evaluation]:
+    return {seed: arm.evaluation for seed, arm in arms.items() if arm.evaluation is not None}
+
+
+def _pooled(evaluations: Mapping[int, Evaluation]) -> _Pooled:
     found = _Pooled({}, {}, {})
-    for seed, arm in arms.items():
-        if arm.evaluation is None:
-            continue
-        for task, score in arm.evaluation.per_task.items():
+    for seed, evaluation in evaluations.items():
+        for task, score in evaluation.per_task.items():
             key = f"{seed}/{task}"
             found.scores[key], found.seeds[key] = score, seed
-            found.problems[key] = arm.evaluation.problems.get(task, task)
+            found.problems[key] = evaluation.problems.get(task, task)
     return found
 
 
-def _difference(after: dict[int, ArmSummary], before: dict[int, ArmSummary]) -> Contrast:
-    scores, problems, seeds = _pooled(after)
-    return paired_difference(scores, _pooled(before)[0], problems=problems, runs=seeds)
+def _mean(found: _Pooled) -> Estimate:
+    problems, seeds = list(found.problems.values()), list(found.seeds.values())
+    return mean_interval(list(found.scores.values()), problems=problems, runs=seeds)
+
+
+def _difference(after: _Pooled, before: _Pooled) -> Contrast:
+    return paired_difference(after.scores, before.scores, problems=after.problems, runs=after.seeds)
 
 
 def _way(arms: dict[int, ArmSummary], by_seed: dict[int, RunSummary]) -> Estimate | None:
@@ -307,16 +333,38 @@ def _way(arms: dict[int, ArmSummary], by_seed: dict[int, RunSummary]) -> Estimat
         for seed in arms
     }
     start, end = (
-        _pooled({seed: one for seed, found in ends.items() for one in found if one.arm == wanted})
+        _pooled(_held_out({seed: one for seed, found in ends.items() for one in found if one.arm == wanted}))
         for wanted in (CONTROL, CEILING)
     )
-    after = _pooled(arms)
+    after = _pooled(_held_out(arms))
     return share_of_way(after.scores, start.scores, end.scores, after.problems, after.seeds)
 
 
-def _differences(last: dict[str, dict[int, ArmSummary]]) -> dict[str, dict[str, Contrast]]:
-    pairs = {(b, a): less for a, b in combinations(last, 2) if (less := _difference(last[b], last[a])).n}
-    found: dict[str, dict[str, Contrast]] = {label: {} for label in last}
+def _states(last: dict[str, dict[int, ArmSummary]]) -> list[ComparedState]:
+    states = []
+    for stage, title in RECOVERIES.items():
+        measured = {
+            label: {seed: arm.recovery[stage] for seed, arm in arms.items() if stage in arm.recovery}
+            for label, arms in last.items()
+        }
+        pooled = {label: _pooled(begun) for label, begun in measured.items() if begun}
+        if not pooled:
+            continue
+        first, *others = pooled
+        less = {label: found for label in others if (found := _difference(pooled[label], pooled[first])).n}
+        by_seed = {label: {seed: one.success.mean for seed, one in measured[label].items()} for label in pooled}
+        success = {label: _mean(found) for label, found in pooled.items()}
+        states.append(ComparedState(title=title, success=success, by_seed=by_seed, differences=less))
+    adjusted = iter(holm([found.p for state in states for found in state.differences.values()]))
+    return [
+        replace(state, differences={label: replace(one, p=next(adjusted)) for label, one in state.differences.items()})
+        for state in states
+    ]
+
+
+def _differences(pooled: dict[str, _Pooled]) -> dict[str, dict[str, Contrast]]:
+    pairs = {(b, a): less for a, b in combinations(pooled, 2) if (less := _difference(pooled[b], pooled[a])).n}
+    found: dict[str, dict[str, Contrast]] = {label: {} for label in pooled}
     for ((b, a), less), p in zip(pairs.items(), holm([less.p for less in pairs.values()]), strict=True):
         found[b][a] = replace(less, p=p)
         found[a][b] = Contrast(-less.mean, -less.high, -less.low, less.n, p)

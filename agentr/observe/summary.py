@@ -57,7 +57,7 @@ class ArmSummary:
     """One policy of the run: the warm start, a round, the control, or the ceiling.
 
     Attributes:
-        recovery: Success from bad beginnings, the same for all policies, by the stage that measured it.
+        recovery: Episodes from bad beginnings, the same for all policies, by the stage that measured them.
         passes: pass@k and pass^k of its sampled episodes, by name.
         besides: What was measured of its held-out episodes besides, by name: conciseness, a judge's verdicts.
         trees: Trees of its first stage of exploration.
@@ -82,7 +82,7 @@ class ArmSummary:
     kinds: dict[str, int]
     cost: Cost
     seconds: dict[str, float]
-    recovery: dict[str, Estimate] = field(default_factory=dict)
+    recovery: dict[str, Evaluation] = field(default_factory=dict)
     passes: dict[str, Estimate] = field(default_factory=dict)
     besides: dict[str, Estimate] = field(default_factory=dict)
     training: TrainSummary | None = None
@@ -254,7 +254,7 @@ def _arm(round_: RunRound) -> ArmSummary:
         cost=sum((stage.summary.cost for stage in paid_once(explored.values())), Cost()),
         seconds={name: stage.seconds for name, stage in stages.items()},
         recovery={
-            name: stage.evaluation.success
+            name: stage.evaluation
             for name in RECOVERIES
             if isinstance(stage := stages.get(name), Episodes) and stage.sealed
         },

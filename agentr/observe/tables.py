@@ -108,9 +108,7 @@ def _of(name: str) -> Callable[[ArmSummary], Mapping[Any, Any]]:
 
 
 def _recovered(arm: ArmSummary) -> dict[str, Estimate]:
-    said = ("a random turn", "a refusal", "two refusals in a row", "a turn that did harm")
-    names: dict[str, str] = dict(zip(RECOVERIES, said, strict=True))
-    states = {f"from a state after {names[stage]}": found for stage, found in arm.recovery.items()}
+    states = {f"from a state after {RECOVERIES[stage]}": found.success for stage, found in arm.recovery.items()}
     own = arm.evaluation.after_refusals.items() if arm.evaluation else ()
     return {**states, **{f"with {counted(least, 'refusal')} or more": found for least, found in own if found.n}}
 

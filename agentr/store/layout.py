@@ -27,8 +27,13 @@ EVAL = "eval"
 SELECTION = "selection"
 SAMPLED = "sampled"
 RECOVERY = "recovery"
-#: The stages that go on from bad beginnings (`recovery_stage`).
-RECOVERIES = (RECOVERY, "after_refusal", "after_two_refusals", "after_harm")
+#: The stages that go on from bad beginnings (`recovery_stage`), and what these end with.
+RECOVERIES = {
+    RECOVERY: "a random turn",
+    "after_refusal": "a refusal",
+    "after_two_refusals": "two refusals in a row",
+    "after_harm": "a turn that did harm",
+}
 SHORTENED = "shortened"
 JUDGED = "judged"
 PROBE = "probe"

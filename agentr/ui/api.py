@@ -17,7 +17,7 @@ is.
 from typing import Any, Literal, TypedDict
 
 from agentr.evaluate.statistics import Contrast, Estimate
-from agentr.observe.comparison import ComparedPoint, ComparedTask
+from agentr.observe.comparison import ComparedPoint, ComparedState, ComparedTask
 from agentr.observe.problems import PageProblem
 from agentr.observe.summary import Difference
 from agentr.observe.tables import Table
@@ -440,6 +440,7 @@ Compare = TypedDict(
         "methods": list[ComparedMethod],
         # of the last policies, paired: the first label's less the second's
         "differences": dict[str, dict[str, Contrast]],
+        "states": list[ComparedState],
         "tasks": list[ComparedTask],
         "failed": dict[str, str],
         "problems": Problems,

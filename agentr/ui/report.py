@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Group
 from rich.table import Table
 
 from agentr.config.secrets import without_secrets
@@ -230,6 +231,12 @@ def rewrite_comparison(folder: Path) -> Comparison:
     return comparison
 
 
+def comparison_tables(comparison: Comparison) -> Group:
+    """Returns the tables of a comparison: by policy, and of the last policies from bad beginnings, if they were
+    measured."""
+    return Group(*filter(None, (comparison_table(comparison), states_table(comparison))))
+
+
 def comparison_table(comparison: Comparison) -> Table:
     """Returns a table with a line for each policy of each method."""
     seeds = comparison.about["seeds"]
@@ -268,6 +275,33 @@ def comparison_table(comparison: Comparison) -> Table:
                 *([point.way.as_percent() if point.way else "-"] if ways else []),
                 _points(difference) + (" *" if difference.stands else "") if difference else "-",
                 *(f"{v:.0f}" for v in (point.calls, point.tokens, point.seconds)),
+            )
+    return shown
+
+
+def states_table(comparison: Comparison) -> Table | None:
+    """Returns a table of the last policies from bad beginnings, with a line for each method that begins at each; None
+    if nothing of the kind was measured."""
+    if not comparison.states:
+        return None
+    made = sum(len(state.differences) for state in comparison.states)
+    stands = f"* stands among {counted(made, 'comparison')} (Holm, 5 %)"
+    shown = Table(
+        title="From bad beginnings, the same for all policies of a seed", caption=stands if made > 1 else None
+    )
+    first = f"over {next(iter(comparison.states[0].success))}"
+    for column in ("after", "method", "success, % [95 %]", "by seed", first, "n"):
+        shown.add_column(column, justify="left" if column in ("after", "method") else "right")
+    for state in comparison.states:
+        for label, success in state.success.items():
+            difference = state.differences.get(label)
+            shown.add_row(
+                state.title if label == next(iter(state.success)) else "",
+                label,
+                success.as_percent(),
+                " ".join(f"{100 * v:.1f}" for v in state.by_seed[label].values()),
+                _points(difference) + (" *" if difference.stands else "") if difference else "-",
+                str(success.n),
             )
     return shown
 

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from io import StringIO
+from itertools import product
 from pathlib import Path
 from shutil import rmtree
 
@@ -22,9 +23,11 @@ from agentr.rounds.plan import Plan as RunPlan
 from agentr.store.layout import WARM_START, arm_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary, TreeSummary
+from agentr.types import Outcome
 from agentr.ui.report import comparison_table, power_table, rewrite_comparison, write_comparison
-from tests.runs import written
+from tests.runs import measured_trees, written
 from tests.support import held_in
+from tests.trees import episode
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "compare"
 TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
@@ -88,6 +91,41 @@ def test_what_stands_among_all_comparisons_is_marked(tmp_path: Path) -> None:
     assert said.count(" *") - said.count("* stands") == 1 and "3 comparisons" in said
     (answer,) = held_in(tmp_path / "comparison.html").values()
     assert answer["differences"]["second"]["first"]["p"] == sure.p
+
+
+def test_what_policies_do_from_bad_beginnings_is_compared_too(tmp_path: Path) -> None:
+    folder = several(tmp_path, "first", "second", "third")
+    assert rewrite_comparison(folder).states == [] and "bad beginnings" not in printed(folder)
+    beginnings = [f"t{number}" for number in range(16)]
+    solved = {"first": [], "second": beginnings[::2], "third": beginnings[:1]}
+    for label, seed in product(solved, range(3)):
+        if (label, seed) != ("third", 2):  # not measured yet
+            store = RunStore(folder / label / f"seed-{seed}")
+            for stage, won in (("after_refusal", solved[label]), ("after_harm", [])):
+                trees = [
+                    episode(t, ["x"], float(t in won), Outcome.SUCCESS if t in won else Outcome.FAILURE, 1)
+                    for t in beginnings
+                ]
+                measured_trees(store, f"rounds/01/{stage}", trees)
+    refusal, harm = rewrite_comparison(folder).states
+    assert (refusal.title, harm.title) == ("a refusal", "a turn that did harm")
+    assert {label: found.n for label, found in refusal.success.items()} == {"first": 48, "second": 48, "third": 32}
+    assert refusal.by_seed["second"] == dict.fromkeys(range(3), 0.5) and list(refusal.by_seed["third"]) == [0, 1]
+    sure, unsure = (refusal.differences[label] for label in ("second", "third"))
+    assert (sure.mean, sure.stands, unsure.n, unsure.stands) == (0.5, True, 32, False)
+    assert harm.differences["second"].p == 1.0
+    fewer = compare_runs([line for line in read_plan(folder) if line.label != "third"], {}).states[0]
+    assert sure.p == pytest.approx(2 * fewer.differences["second"].p), "adjusted for four comparisons, not for two"
+    said = printed(folder)
+    assert "a turn that did harm" in said and said.count("stands among 4 comparisons") == 1
+    (answer,) = held_in(folder / "comparison.html").values()
+    assert answer["states"][0]["differences"]["second"]["mean"] == 0.5
+
+
+def printed(folder: Path) -> str:
+    result = CliRunner().invoke(app, ["report", str(folder)], terminal_width=220)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_how_many_seeds_it_takes_is_said_of_the_runs_so_far(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def compare(name: str, folder: Path, id_of: Callable[[Path], str], found: Compar
         "differences": {
             a: {b: asdict(estimate) for b, estimate in by_other.items()} for a, by_other in found.differences.items()
         },
+        "states": [asdict(state) for state in found.states],
         "tasks": [asdict(task) for task in found.tasks],
         "failed": found.failed,
         "problems": problems,

@@ -26,6 +26,7 @@ export interface Compare {
   about: Record<string, string>;
   methods: ComparedMethod[];
   differences: Record<string, Record<string, Contrast>>;
+  states: ComparedState[];
   tasks: ComparedTask[];
   failed: Record<string, string>;
   problems: PageProblem[];
@@ -46,6 +47,14 @@ export interface ComparedPoint {
 }
 
 export interface ComparedSeed { seed: number; run: string; state: string }
+
+export interface ComparedState {
+  title: string;
+  success: Record<string, Estimate>;
+  by_seed: Record<string, Record<string, number>>;
+  differences: Record<string, Contrast>;
+}
+
 export interface ComparedTask { key: string; problem: string; scores: (number | null)[]; by_seed: Record<string, (number | null)[]> }
 
 export interface ComparisonCard {

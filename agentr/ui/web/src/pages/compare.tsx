@@ -37,6 +37,7 @@ function Found({ found, id, query }: { found: Compare; id: string; query: Query 
         <div class="bar"><h2 id="against">Last policies against</h2><Select label="Baseline" value={labels[baseline] ?? ""} choices={labels.map((label) => ({ value: label, title: label }))} onChange={(label) => set({ baseline: label })} /></div>
         <Methods found={found} baseline={baseline} />
       </section>
+      {found.states.length > 0 && <States found={found} />}
       <Cost found={found} cost={query.cost === "tokens" ? "tokens" : "calls"} set={set} />
       <Points found={found} />
       <Runs found={found} />
@@ -62,7 +63,7 @@ function Methods({ found, baseline }: { found: Compare; baseline: number }) {
                 <td><Whisker found={last?.success ?? null} small /></td>
                 <td class="num">{difference ? points(difference.mean) : "–"}</td>
                 <td class="num">{difference ? interval(difference) : "–"}</td>
-                <td class="num">{difference ? (difference.p < 0.001 ? "< 0.001" : difference.p.toFixed(3)) : "–"}</td>
+                <td class="num">{difference ? chance(difference.p) : "–"}</td>
                 <td class="wide">{at === baseline ? <span class="faint">the baseline</span> : words(difference, comparisons)}</td>
               </tr>
             );
@@ -72,6 +73,41 @@ function Methods({ found, baseline }: { found: Compare; baseline: number }) {
       <p class="about">p is adjusted for all pairs of methods ({plural(comparisons, "comparison")}, Holm): below 0.05 a difference stands.</p>
     </Scroll>
   );
+}
+
+/** Success of the last policies from bad beginnings. */
+function States({ found }: { found: Compare }) {
+  const comparisons = found.states.reduce((sum, state) => sum + Object.keys(state.differences).length, 0);
+  return (
+    <section aria-labelledby="states">
+      <h2 id="states">From bad beginnings</h2>
+      <Scroll label="Success from bad beginnings">
+        <table class="narrow">
+          <thead><tr><th scope="col">After</th><th scope="col">Method</th><th scope="col">Success</th><th scope="col" class="num">Difference, points</th><th scope="col" class="num">95 % interval</th><th scope="col" class="num">p, adjusted</th></tr></thead>
+          <tbody>
+            {found.states.flatMap((state) => Object.entries(state.success).map(([label, success], at) => {
+              const difference = state.differences[label];
+              return (
+                <tr>
+                  <th scope="row">{at === 0 ? state.title : ""}</th>
+                  <td><Said text={label} /></td>
+                  <td><Whisker found={success} small /></td>
+                  <td class="num">{difference ? points(difference.mean) : "–"}</td>
+                  <td class="num">{difference ? interval(difference) : "–"}</td>
+                  <td class="num">{difference ? chance(difference.p) : "–"}</td>
+                </tr>
+              );
+            }))}
+          </tbody>
+        </table>
+      </Scroll>
+      <p class="about">The beginnings are the same for all policies of a seed: from the warm start's episodes on held-out tasks. Differences are to the first method; p is adjusted for all of them ({plural(comparisons, "comparison")}, Holm).</p>
+    </section>
+  );
+}
+
+function chance(p: number): string {
+  return p < 0.001 ? "< 0.001" : p.toFixed(3);
 }
 
 /** "Better" and "worse" are said only of what stands among all comparisons that are made here. */
