@@ -33,9 +33,9 @@ from agentr.types import Asked, Outcome, Task, messages_of
 from agentr.ui.library import Library
 from agentr.ui.server import app
 from env_servers.observation import Answer, OtherAnswer, call_id
-from tests.runs import dataset, round_of, small
+from tests.runs import dataset, measured_trees, round_of, small
 from tests.support import tiny_model
-from tests.trees import add, codec, door, spoken
+from tests.trees import add, codec, door, episode, spoken
 
 ORIGIN = "http://127.0.0.1:8300"
 
@@ -93,7 +93,8 @@ def growing(run: Path, *trees: Any) -> tuple[GrowingForest, RunStore]:
 
 
 def compared(runs: Path) -> Path:
-    """Makes a comparison of two methods with two seeds of the run: under ``base`` its last policy is the warm start."""
+    """Makes a comparison of two methods with two seeds of the run: under ``base`` its last policy is the warm start,
+    and succeeds after no refusal, under ``other`` after each."""
     folder = runs / "compared"
     for method in ("base", "other"):
         for seed in (0, 1):
@@ -101,6 +102,9 @@ def compared(runs: Path) -> Path:
             if method == "base":
                 shutil.rmtree(run / "rounds/01/eval")
                 shutil.copytree(run / "rounds/00/eval", run / "rounds/01/eval")
+            won = Outcome.SUCCESS if method == "other" else Outcome.FAILURE
+            begun = [episode(task, ["wait"], float(method == "other"), won, 1) for task in "abc"]
+            measured_trees(RunStore(run), "rounds/01/after_refusal", begun)
     write_plan(folder, [(method, seed) for method in ("base", "other") for seed in (0, 1)])
     return folder
 

@@ -417,6 +417,9 @@ def test_names_that_hide_or_reverse_text_are_named(shown: Shown, runs: Path) -> 
 def test_a_comparison_leads_to_both_episodes_of_a_seed(shown: Shown, runs: Path) -> None:
     compared(runs)
     page = shown.go("compare/compared?baseline=base")
+    begun = page.get_by_role("region", name="From bad beginnings").locator("tbody tr")
+    expect(begun.first).to_contain_text(re.compile("a refusal.*base"))
+    expect(begun.last).to_contain_text(re.compile("other.*[+]100"))
     row = page.get_by_label("Tasks by method").get_by_role("row", name=re.compile("^c "))
     expect(row.get_by_role("link")).to_have_count(2)
     row.get_by_role("link", name="Seed 1: 100 % under base, 0 % under other").click()
