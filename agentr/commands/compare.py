@@ -17,6 +17,7 @@ from agentr.errors import ConfigError, DataError, RunError
 from agentr.methods import load, methods_of, plan_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
 from agentr.observe.progress import Reporter
+from agentr.rounds.loop import decided_by, made
 from agentr.rounds.plan import Plan
 from agentr.store.layout import (
     DATASET,
@@ -148,18 +149,26 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
 
 
 def shared(one: Plan, other: Plan) -> tuple[str, ...]:
-    """Returns the stages that two runs would make the same: the warm start, and those of the first round's exploration
-    that are equal."""
+    """Returns the stages that two runs would make the same: the warm start, those of the first round's exploration that
+    are equal, and the arms that their rounds are compared with, if these are."""
     changes = [
         change for change in changed_keys(one.identity.values, other.identity.values) if not change.startswith(LATER)
     ]
     if changes:
         return SHARED
-    methods = [methods_of(plan)[0] for plan in (one, other)]
-    if any(method.online for method in methods):
+    methods = [methods_of(plan) for plan in (one, other)]
+    if any(of_first.online for of_first, *_ in methods):
         return SHARED  # what it collects depends on how it trains
-    mine, theirs = (list(method.exploration(1).items()) for method in methods)
+    mine, theirs = (list(of_first.exploration(1).items()) for of_first, *_ in methods)
     equal = 0
     while equal < min(len(mine), len(theirs)) and mine[equal] == theirs[equal]:
         equal += 1
-    return (*SHARED, *(arm_of(1).stage(stage) for stage, _ in mine[:equal]))
+    references = [
+        stage
+        for arm in one.references
+        if arm in other.references
+        and (decisive := decided_by(one, methods[0], arm)) is not None
+        and decisive == decided_by(other, methods[1], arm)
+        for stage in made(arm, one.config.eval)
+    ]
+    return (*SHARED, *(arm_of(1).stage(stage) for stage, _ in mine[:equal]), *references)

@@ -4,6 +4,7 @@ compared with; the best checkpoint."""
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agentr.config.schema import EvalConfig
 from agentr.config.training import ContinueFrom, TrainConfig
@@ -13,6 +14,7 @@ from agentr.read.run import Run
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.held_out import HeldOut, check, evaluations
 from agentr.rounds.method import Method
+from agentr.rounds.plan import Plan
 from agentr.rounds.prune import delete, prunable
 from agentr.rounds.round import Round
 from agentr.rounds.warm_start import demonstration_dataset, warm_start
@@ -62,7 +64,7 @@ def run_rounds(experiment: Experiment, methods: Sequence[Method], only: Collecti
                 raise RunError(f"{missing} needs {stopped.stage}, which is not there yet", hint=hint) from None
 
 
-def _made(arm: Arm, eval_: EvalConfig) -> list[str]:
+def made(arm: Arm, eval_: EvalConfig) -> list[str]:
     """Returns the stages of an arm that the rounds are compared with."""
     trained = (DEMONSTRATIONS, DATASET, TRAIN) if arm == CEILING else (TRAIN,)
     return [*map(arm.stage, trained), *evaluations(eval_, arm)]
@@ -86,7 +88,7 @@ def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
     ]
     for arm in map(arm_of, range(1, run.rounds + 1)):
         stages += [*map(arm.stage, methods[arm.number].stages(arm.number)), *evaluations(eval_, arm)]
-    return stages + [stage for arm in experiment.plan.references for stage in _made(arm, eval_)]
+    return stages + [stage for arm in experiment.plan.references for stage in made(arm, eval_)]
 
 
 def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
@@ -112,7 +114,7 @@ def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
         )
 
     for arm in experiment.plan.references:
-        if any(map(experiment.store.stages.wants, _made(arm, experiment.plan.config.eval))):
+        if any(map(experiment.store.stages.wants, made(arm, experiment.plan.config.eval))):
             assert demonstrations is not None, "refused by the configuration"
             dataset = demonstration_dataset(experiment, arm) if arm == CEILING else demonstrations
             imitate(experiment, methods, arm, first, dataset)
@@ -139,7 +141,7 @@ def imitate(
             done = experiment.store.record(arm_of(number).stage(TRAIN))
             assert done is not None, "it comes after the rounds"
             start = Checkpoint(name, jobs[-1].model) if jobs and previous else warm_start
-            train = replace(_imitation(experiment, methods[number], number), steps=done.read(TrainSummary).steps)
+            train = replace(_imitation(experiment.plan, methods[number], number), steps=done.read(TrainSummary).steps)
             job = f"{arm.folder}-{number:02d}"
             jobs.append(experiment.train_job(job, demonstrations, start, folder / f"{number:02d}", train))
         results = experiment.train_many(jobs, name)
@@ -151,9 +153,21 @@ def imitate(
     HeldOut(experiment, arm, experiment.checkpoint(name, trained)).measure()
 
 
-def _imitation(experiment: Experiment, method: Method, round_: int) -> TrainConfig:
+def _imitation(plan: Plan, method: Method, round_: int) -> TrainConfig:
     """How demonstrations train in place of a round: like the round if that imitates, too; else like the warm start."""
-    return experiment.plan.train(round_) if method.loss is Loss.IMITATE else experiment.plan.config.warm_start.train
+    return plan.train(round_) if method.loss is Loss.IMITATE else plan.config.warm_start.train
+
+
+def decided_by(plan: Plan, methods: Sequence[Method], arm: Arm) -> list[Any] | None:
+    """Returns all that decides an arm that the rounds are compared with, besides the warm start and the keys that runs
+    of a comparison share; None if that is not known before the rounds."""
+    config, found = plan.config, list[Any]([plan.config.trainer.continue_from])
+    for number in range(1, config.run.rounds + 1):
+        steps = plan.train(number).steps
+        if methods[number].online or not steps:
+            return None
+        found.append(replace(_imitation(plan, methods[number], number), steps=steps))
+    return [*found, config.collect.tasks, config.collect.fresh_tasks] if arm == CEILING else found
 
 
 def promote(experiment: Experiment) -> None:
