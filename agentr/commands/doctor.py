@@ -23,7 +23,7 @@ from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.search.stored import from_bytes
 from agentr.search.tree import Tree
-from agentr.store.files import disk, make_folder, read_lines, whole_lines, write_bytes
+from agentr.store.files import disk, files_below, make_folder, read_lines, whole_lines, write_bytes
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL, ROLLOUTS, TRAIN, Layout
@@ -203,9 +203,10 @@ def _own_files(run: Run) -> Iterator[StageProblem]:
 def _files_of_lines(root: Path) -> Iterator[Path]:
     """The files of a run that grow by lines: its own and those of stages that run. A seal says what the others hold."""
     sealed = {root / name for name, record in read_records(root).items() if record.sealed}
-    for path in sorted(root.rglob("*.jsonl")):
-        elsewhere = sealed | {Layout(root).logs, Layout(root).damaged}
-        if elsewhere.isdisjoint(path.parents) and path.is_file() and not path.is_symlink():
+    elsewhere = sealed | {Layout(root).logs, Layout(root).damaged}
+    for path in files_below(root):
+        lines = path.suffix == ".jsonl" and path.is_file() and not path.is_symlink()
+        if lines and elsewhere.isdisjoint(path.parents):
             yield path
 
 

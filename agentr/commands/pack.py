@@ -10,7 +10,6 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, cast
@@ -24,7 +23,7 @@ from agentr.config.text import dump_yaml
 from agentr.errors import ConfigError, DataError
 from agentr.outside import MOST
 from agentr.read.run import Run
-from agentr.store.files import disk, disk_errors, writing
+from agentr.store.files import disk, disk_errors, files_below, writing
 from agentr.store.inside import check_names
 from agentr.store.seal import SEAL, SPARE, hash_of, read_checked
 
@@ -176,12 +175,9 @@ def extract(tar: tarfile.TarFile, folder: Path, name: Path, spend: Callable[[int
 
 
 def _files(root: Path) -> Iterator[str]:
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root)
-        if (path.is_file() or path.is_symlink()) and not any(
-            fnmatch(part, pattern) for part in name.parts for pattern in LEFT_OUT
-        ):
-            yield name.as_posix()
+    for path in files_below(root, LEFT_OUT):
+        if path.is_file() or path.is_symlink():
+            yield path.relative_to(root).as_posix()
 
 
 # sharing --------------------------------------------------------------------------------------------------------------

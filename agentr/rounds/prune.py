@@ -9,7 +9,7 @@ from agentr.config.schema import rounds_kept
 from agentr.errors import ConfigError
 from agentr.read.run import Run
 from agentr.read.stage import Training
-from agentr.store.files import remove
+from agentr.store.files import files_below, remove
 from agentr.store.layout import EVAL, SELECTION, TRAIN
 from agentr.store.model_folder import WEIGHTS
 from agentr.store.records import read_index, write_index
@@ -107,4 +107,4 @@ def delete(store: RunStore, found: list[Prunable]) -> None:
 
 
 def _size(path: Path) -> int:
-    return sum(below.stat().st_size for below in (path.rglob("*") if path.is_dir() else [path]) if below.is_file())
+    return sum(file.stat().st_size for file in (files_below(path) if path.is_dir() else [path]) if file.is_file())

@@ -12,7 +12,8 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -262,6 +263,27 @@ def remove(path: Path) -> None:
 
 
 # folders --------------------------------------------------------------------------------------------------------------
+
+
+def files_below(folder: Path, without: Collection[str] = ()) -> Iterator[Path]:
+    """Yields what is below a folder and is none itself, in order: files, and links as they are. Others may delete
+    meanwhile: what is gone is left out.
+
+    Args:
+        without: Patterns of names that are left out, with all that is below folders of such names.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in found:
+        if any(fnmatch(entry.name, pattern) for pattern in without):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry.path), without)
+        else:
+            yield Path(entry.path)
 
 
 def make_folder(path: Path, below: Path | None = None) -> None:

@@ -40,6 +40,7 @@ from agentr.store.bucket import (
     object_name,
     together,
 )
+from agentr.store.files import files_below
 from agentr.store.layout import ROLLOUTS, TRAIN
 from agentr.store.mirror_manifest import MANIFEST, Entry, Manifest, read_manifest
 from agentr.store.records import read_records
@@ -97,7 +98,7 @@ def _of_job(job: Path, complete: Callable[[Path], bool]) -> dict[str, Path]:
     newest = max(filter(complete, checkpoints), key=lambda path: int(path.name.rpartition("-")[2]), default=None)
     if work is None or newest is None:
         return {}
-    paths = [path for path in (work / _METRICS, work / _REFERENCE, *sorted(newest.rglob("*"))) if path.is_file()]
+    paths = [path for path in (work / _METRICS, work / _REFERENCE, *files_below(newest)) if path.is_file()]
     return {_JOB: job / _JOB, **{f"{PREFIX}{ALONE}/{path.relative_to(work).as_posix()}": path for path in paths}}
 
 

@@ -19,7 +19,7 @@ from blake3 import blake3
 
 from agentr.errors import DataError
 from agentr.outside import typed
-from agentr.store.files import read_json, write_json
+from agentr.store.files import files_below, read_json, write_json
 from agentr.store.inside import check_names
 from agentr.store.summaries import S, Summary
 
@@ -186,13 +186,8 @@ def hash_of(data: Any) -> str:
 
 
 def files_of(folder: Path) -> list[str]:
-    """Returns the files in a folder, without those that are spare."""
-    found = []
-    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        name = path.relative_to(folder)
-        if path.is_file() and not any(fnmatch(part, spare) for part in name.parts for spare in SPARE):
-            found.append(name.as_posix())
-    return found
+    """Returns the files in a folder, without those that are spare: workers may still delete some of these."""
+    return [path.relative_to(folder).as_posix() for path in files_below(folder, SPARE) if path.is_file()]
 
 
 def sealed_files(folder: Path) -> list[str]:

@@ -1,15 +1,20 @@
 """Folders that appear whole, and what makes one a model."""
 
 import errno
+import os
 import resource
+import shutil
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from agentr.errors import ModelError, RunError
-from agentr.store.files import write_aside, write_bytes
+from agentr.store.files import files_below, write_aside, write_bytes
 from agentr.store.model_folder import require_model
 
 
@@ -69,6 +74,31 @@ def test_a_limit_on_files_is_named(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_below_a_folder_comes_in_order_whatever_others_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("b/file", "a/deep/file", "a.txt", "work-1/checkpoints/file", "later/file"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    real, looked = os.scandir, list[str]()
+
+    def scandir(path: Any) -> AbstractContextManager[Iterable[os.DirEntry[str]]]:
+        if not isinstance(path, Path):
+            return real(path)  # those who delete
+        looked.append(path.name)
+        with real(path) as entries:
+            found = list(entries)
+        if path == tmp_path:
+            shutil.rmtree(tmp_path / "later")  # between a look at the folder and one into it
+        return nullcontext(found)
+
+    monkeypatch.setattr("agentr.store.files.os.scandir", scandir)
+    found = [path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path, ("work-*", "*.txt"))]
+    assert found == ["a/deep/file", "b/file", "link"] and "work-1" not in looked and "later" in looked
+    assert list(files_below(tmp_path / "nowhere")) == [] == list(files_below(tmp_path / "a.txt"))
 
 
 def test_what_a_model_folder_lacks_is_named(tmp_path: Path) -> None:

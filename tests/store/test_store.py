@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentr.background import Beside
 from agentr.config.identity import Identity
 from agentr.errors import DataError, RunError
 from agentr.methods import load
@@ -37,6 +39,25 @@ def store(tmp_path: Path) -> RunStore:
     opened = RunStore(tmp_path / "run")
     opened.open(Identity.of(load(None, [IMITATE])))
     return opened
+
+
+def test_a_stage_is_sealed_while_workers_still_delete_what_they_worked_in(store: RunStore) -> None:
+    """A training is done when its result is there; its working folder may hold gigabytes that are deleted after."""
+
+    def work(folder: Path) -> DatasetSummary:
+        deep = folder / "work-000001.0001.001"
+        for number in range(400):
+            (deep / f"checkpoints/{number}").mkdir(parents=True)
+        (folder / "rows").write_text("1")
+        deleting.append(Beside(lambda: shutil.rmtree(deep)))
+        return DatasetSummary(rows=1)
+
+    for number in range(12):
+        deleting: list[Beside[None]] = []
+        store.stages.run(f"rounds/{number + 1:02d}/dataset", DatasetSummary, work)
+        deleting[0].result()
+        record = store.record(f"rounds/{number + 1:02d}/dataset")
+        assert record is not None and list(record.files) == ["rows"]
 
 
 def test_a_sealed_stage_is_never_done_again(store: RunStore) -> None:
