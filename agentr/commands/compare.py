@@ -17,9 +17,10 @@ from agentr.errors import ConfigError, DataError, RunError
 from agentr.methods import load, methods_of, plan_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
 from agentr.observe.progress import Reporter
-from agentr.rounds.loop import decided_by, made
+from agentr.rounds.loop import decides_control, made
 from agentr.rounds.plan import Plan
 from agentr.store.layout import (
+    CONTROL,
     DATASET,
     DEMONSTRATIONS,
     EVAL,
@@ -150,7 +151,7 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
 
 def shared(one: Plan, other: Plan) -> tuple[str, ...]:
     """Returns the stages that two runs would make the same: the warm start, those of the first round's exploration that
-    are equal, and the arms that their rounds are compared with, if these are."""
+    are equal, and the control, if it trains alike. Not the ceiling: its tasks are those that were really searched."""
     changes = [
         change for change in changed_keys(one.identity.values, other.identity.values) if not change.startswith(LATER)
     ]
@@ -163,12 +164,6 @@ def shared(one: Plan, other: Plan) -> tuple[str, ...]:
     equal = 0
     while equal < min(len(mine), len(theirs)) and mine[equal] == theirs[equal]:
         equal += 1
-    references = [
-        stage
-        for arm in one.references
-        if arm in other.references
-        and (decisive := decided_by(one, methods[0], arm)) is not None
-        and decisive == decided_by(other, methods[1], arm)
-        for stage in made(arm, one.config.eval)
-    ]
-    return (*SHARED, *(arm_of(1).stage(stage) for stage, _ in mine[:equal]), *references)
+    first, second = (decides_control(plan, of) for plan, of in zip((one, other), methods, strict=True))
+    control = made(CONTROL, one.config.eval) if first is not None and first == second else ()
+    return (*SHARED, *(arm_of(1).stage(stage) for stage, _ in mine[:equal]), *control)

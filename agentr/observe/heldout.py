@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from agentr.errors import DataError
 from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run, RunRound
 from agentr.read.stage import Episodes, summary_of
@@ -91,7 +92,9 @@ def luck_of(arm: RunRound) -> dict[str, Any] | None:
     counted = summary_of(arm.stages().get(DATASET), DatasetSummary).splices
     if not (tried := counted.get(TRIED)):
         return None
-    *_, stage = arm.exploration().values()  # the revised trees: the last that the dataset is made of
+    stage = next(reversed(arm.exploration().values()), None)  # the revised trees: the last that its rows are made of
+    if stage is None:
+        raise DataError(f"the trees of {arm.title} are gone")
     examples = [tree.task.key for tree in islice(stage, READ) if any(lucky(tree).values())][:EXAMPLES]
     return {"title": arm.title, "stage": stage.name, "tried": tried, "luck": counted.get(LUCKY, 0), "keys": examples}
 

@@ -21,6 +21,7 @@ from agentr.rounds.warm_start import demonstration_dataset, warm_start
 from agentr.store.files import write_json, write_link
 from agentr.store.layout import (
     CEILING,
+    CONTROL,
     DATASET,
     DEMONSTRATIONS,
     EVAL,
@@ -158,16 +159,18 @@ def _imitation(plan: Plan, method: Method, round_: int) -> TrainConfig:
     return plan.train(round_) if method.loss is Loss.IMITATE else plan.config.warm_start.train
 
 
-def decided_by(plan: Plan, methods: Sequence[Method], arm: Arm) -> list[Any] | None:
-    """Returns all that decides an arm that the rounds are compared with, besides the warm start and the keys that runs
-    of a comparison share; None if that is not known before the rounds."""
+def decides_control(plan: Plan, methods: Sequence[Method]) -> list[Any] | None:
+    """Returns all that decides the control besides the warm start and the keys that runs of a comparison share; None
+    if there is none, or that is not known before the rounds."""
+    if CONTROL not in plan.references:
+        return None
     config, found = plan.config, list[Any]([plan.config.trainer.continue_from])
     for number in range(1, config.run.rounds + 1):
         steps = plan.train(number).steps
         if methods[number].online or not steps:
             return None
         found.append(replace(_imitation(plan, methods[number], number), steps=steps))
-    return [*found, config.collect.tasks, config.collect.fresh_tasks] if arm == CEILING else found
+    return found
 
 
 def promote(experiment: Experiment) -> None:
