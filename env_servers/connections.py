@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: Bytes of a request's line and headers; what is larger is refused with 400 as soon as so much has come.
@@ -39,7 +40,36 @@ class _InTime(H11Protocol):
             self._deadline = None
 
 
-def limited(app: Any, *, connections: int, **settings: Any) -> uvicorn.Config:
+def _heard_out(app: ASGIApp) -> ASGIApp:
+    """Ends a connection only when the request has come to its end.
+
+    A refusal is sent before the body was read. If the connection were closed then, what the client still sends would be
+    answered with a reset, and the client would lose the refusal.
+    """
+
+    async def heard_out(scope: Scope, receive: Receive, send: Send) -> None:
+        more = scope["type"] == "http"
+
+        async def hear() -> Message:
+            nonlocal more
+            message = await receive()
+            more = message.get("more_body", False)
+            return message
+
+        async def tell(message: Message) -> None:
+            if more and message["type"] == "http.response.body" and not message.get("more_body"):
+                await send(message | {"more_body": True})
+                while more:  # no longer than `REQUEST_S`
+                    await hear()
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        await app(scope, hear, tell)
+
+    return heard_out
+
+
+def limited(app: ASGIApp, *, connections: int, **settings: Any) -> uvicorn.Config:
     """Returns uvicorn's settings for a server of ours.
 
     Args:
@@ -47,4 +77,5 @@ def limited(app: Any, *, connections: int, **settings: Any) -> uvicorn.Config:
         settings: More of uvicorn's.
     """
     limits = {"h11_max_incomplete_event_size": MAX_HEAD_BYTES, "limit_concurrency": connections}
-    return uvicorn.Config(app, http=_InTime, ws="none", log_level="warning", access_log=False, **limits, **settings)
+    settings |= {"http": _InTime, "ws": "none", "log_level": "warning", "access_log": False}
+    return uvicorn.Config(_heard_out(app), **limits, **settings)

@@ -53,8 +53,10 @@ def test_the_three_servers_are_limited():
 
 @contextlib.contextmanager
 def small_server(most: int) -> Iterator[str]:
+    """Answers a request at once if its path is ``/refused``, and when it was read otherwise."""
+
     async def app(scope, receive, send):
-        while (await receive()).get("more_body"):
+        while scope["path"] != "/refused" and (await receive()).get("more_body"):
             pass
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
@@ -103,3 +105,24 @@ def test_too_many_connections_are_answered_and_not_kept():
         for each in idle:
             each.close()
         wait_until(lambda: httpx.get(url, trust_env=False).status_code == 200, "room")
+
+
+@pytest.mark.parametrize("body", [b"Content-Length: 2000000", b"Transfer-Encoding: chunked"], ids=["told", "chunked"])
+@pytest.mark.parametrize("end", [b"close", b"keep-alive"])
+def test_a_refusal_reaches_a_client_that_still_sends(body: bytes, end: bytes):
+    """A server that closed at once would answer the rest of the body with a reset."""
+    with small_server(8) as url, connect(url) as client:
+        client.sendall(b"POST /refused HTTP/1.1\r\nHost: a\r\nConnection: " + end + b"\r\n" + body + b"\r\n\r\n")
+        time.sleep(0.2)  # the answer is on its way
+        for _ in range(20):
+            part = b"a" * 100_000
+            client.sendall(part if b"Length" in body else b"%x\r\n%b\r\n" % (len(part), part))
+            time.sleep(0.01)
+        if b"Length" not in body:
+            client.sendall(b"0\r\n\r\n")
+        if end == b"keep-alive":
+            client.sendall(WHOLE.replace(b"Host", b"Connection: close\r\nHost"))
+        heard = b""
+        while part := client.recv(4096):
+            heard += part
+        assert heard.count(b"HTTP/1.1 200 OK") == heard.count(b"\r\n\r\nok") == (2 if end == b"keep-alive" else 1)
