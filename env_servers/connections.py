@@ -58,7 +58,7 @@ def _heard_out(app: ASGIApp) -> ASGIApp:
 
         async def tell(message: Message) -> None:
             if more and message["type"] == "http.response.body" and not message.get("more_body"):
-                await send(message | {"more_body": True})
+                await send({**message, "more_body": True})
                 while more:  # no longer than `REQUEST_S`
                     await hear()
                 message = {"type": "http.response.body"}
