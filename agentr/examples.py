@@ -41,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ui": ("agentr ui runs", "agentr ui runs --host 0.0.0.0 --token SECRET"),
     "report": (
         "agentr report runs/demo",
+        "agentr report runs/demo runs/grpo_textcraft",
         "agentr report runs/demo --tree TASK --out tree.html",
         "agentr report runs/demo --task TASK",
         "agentr report runs/demo --round 2 --row 17",

@@ -15,8 +15,9 @@ from agentr.commands.run import run, run_dir, serving
 from agentr.config.identity import changed_keys
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.methods import load, methods_of, plan_of
-from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
+from agentr.observe.comparison import Comparison, apart, compare_runs, line, lines_of, run_folder, write_plan
 from agentr.observe.progress import Reporter
+from agentr.read.run import Run
 from agentr.rounds.loop import decides_control, made
 from agentr.rounds.plan import Plan
 from agentr.store.layout import (
@@ -35,10 +36,7 @@ from agentr.store.layout import (
     arm_of,
 )
 from agentr.store.run import RunStore
-from agentr.ui.report import write_comparison
-
-#: Keys that must be equal in all configurations of a comparison: the setting. Methods are free to differ in the rest.
-SAME = ("model.", "env.", "prompt.", "turns.", "eval.", "warm_start.", "build.max_length")
+from agentr.ui.report import comparison_tables, write_comparison
 
 #: The stages that runs of one seed share.
 SHARED = (
@@ -104,9 +102,7 @@ def plan(
             )
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
-            if changes := [
-                c for c in changed_keys(first.plan.identity.values, other.plan.identity.values) if c.startswith(SAME)
-            ]:
+            if changes := apart(first.plan.identity.values, other.plan.identity.values):
                 raise ConfigError(
                     f"{other.label} and {first.label} differ in keys that must match for a fair comparison: "
                     + "; ".join(changes),
@@ -147,6 +143,23 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
             result = compare_runs(lines, failed)
             write_comparison(result, folder)
     return result
+
+
+def side_by_side(runs: Sequence[Run], reporter: Reporter) -> None:
+    """Shows how runs compare that were started by themselves, and in what their settings differ.
+
+    Raises:
+        DataError: None of them has a stage yet, or one cannot be read.
+    """
+    first, *others = lines = lines_of(runs)
+    reporter.console.print(comparison_tables(compare_runs(lines, {})))
+    told = [
+        f"{other.label} has another setting than {first.label}: {'; '.join(changes)}"
+        for other, run in zip(others, runs[1:], strict=True)
+        if (changes := apart(runs[0].config, run.config))
+    ]
+    for text in dict.fromkeys(told):  # the seeds of a method differ alike
+        reporter.message(text)
 
 
 def shared(one: Plan, other: Plan) -> tuple[str, ...]:

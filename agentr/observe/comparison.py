@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from agentr.config.identity import changed_keys
+from agentr.config.schema import RunConfig
 from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.power import Spread
@@ -20,6 +22,9 @@ from agentr.store.files import read_json, write_json
 from agentr.store.inside import check_names
 from agentr.store.layout import CEILING, CONTROL, EVAL, RECOVERIES, Arm, ArmKind, Layout, title_of
 from agentr.words import counted
+
+#: Keys that must be equal in all configurations of a comparison: the setting. Methods are free to differ in the rest.
+SETTING = ("model.", "env.", "prompt.", "turns.", "eval.", "warm_start.", "build.max_length")
 
 #: File in which a comparison notes its runs, and the one with what it came to.
 PLAN, RESULT = "plan.json", "comparison.json"
@@ -186,6 +191,21 @@ def read_plan(folder: Path, problems: list[PageProblem] | None = None) -> list[C
             empty := ComparedRun(label, seed, None), partial(line, folder, label, seed), problems, f"{empty.title},"
         )
         for label, seed in runs
+    ]
+
+
+def apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Lists ``key: one -> other`` for the keys of the setting in which two whole configurations differ."""
+    return [change for change in changed_keys(dict(one), dict(other)) if change.startswith(SETTING)]
+
+
+def lines_of(runs: Sequence[Run]) -> list[ComparedRun]:
+    """Returns runs that were started by themselves as those of a comparison: their names are the labels, or their paths
+    where two have the same name and seed."""
+    named = [(run.name, run.section(RunConfig, "run").seed) for run in runs]
+    return [
+        ComparedRun(label if named.count((label, seed)) == 1 else str(run.path), seed, run)
+        for run, (label, seed) in zip(runs, named, strict=True)
     ]
 
 

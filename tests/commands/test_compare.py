@@ -5,9 +5,10 @@ from contextlib import nullcontext
 from io import StringIO
 from itertools import product
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 
 import pytest
+import yaml
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -17,11 +18,11 @@ from agentr.config.identity import Identity
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.methods import load, method_of
 from agentr.methods.dense_policy import DensePolicyConfig
-from agentr.observe.comparison import ComparedRun, compare_runs, progress, read_plan, write_plan
+from agentr.observe.comparison import ComparedRun, compare_runs, lines_of, progress, read_plan, write_plan
 from agentr.observe.progress import Reporter
 from agentr.read.run import Run
 from agentr.rounds.plan import Plan as RunPlan
-from agentr.store.layout import WARM_START, arm_of
+from agentr.store.layout import WARM_START, Layout, arm_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary, TreeSummary
 from agentr.types import Outcome
@@ -123,10 +124,34 @@ def test_what_policies_do_from_bad_beginnings_is_compared_too(tmp_path: Path) ->
     assert answer["states"][0]["differences"]["second"]["mean"] == 0.5
 
 
-def printed(folder: Path) -> str:
-    result = CliRunner().invoke(app, ["report", str(folder)], terminal_width=220)
+def printed(*folders: Path) -> str:
+    result = CliRunner().invoke(app, ["report", *map(str, folders)], terminal_width=220)
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def test_runs_that_were_started_by_themselves_are_compared(tmp_path: Path) -> None:
+    """As a comparison of the same runs is, with what differs in their settings; nothing is written."""
+    folder = several(tmp_path, "first", "second")
+    runs = [folder / label / f"seed-{seed}" for label in ("first", "second") for seed in range(3)]
+    for run in runs:
+        file = Layout(run).config
+        config = yaml.safe_load(file.read_text())
+        config["run"]["seed"] = int(run.name[-1])
+        if run.parent.name == "second":
+            config["turns"]["repeat_refused"] = "redraw"
+        file.write_text(yaml.safe_dump(config))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    said = printed(*runs)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    table = printed(folder)
+    assert said.startswith(table.rstrip())
+    assert said.count("second has another setting than first: turns.repeat_refused: 'allow' -> 'redraw'\n") == 1
+    copy = copytree(runs[3], tmp_path / "copy")
+    labels = [line.label for line in lines_of([Run(path) for path in (runs[0], runs[3], copy)])]
+    assert labels == ["first", str(runs[3]), str(copy)], "of the same name and seed: paths"
+    refused = CliRunner().invoke(app, ["report", *map(str, runs), "--row", "0"])
+    assert "about one run" in str(refused.exception)
 
 
 def test_how_many_seeds_it_takes_is_said_of_the_runs_so_far(tmp_path: Path) -> None:

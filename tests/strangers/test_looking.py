@@ -55,6 +55,7 @@ COMMANDS: dict[str, str | list[str]] = {
     "ui": ["ui . --port 99999"],  # its pages are below
     "report": [
         "report r --out told",
+        "report r r",
         "report r --tree door --out door.html",
         "report r --task a --out a.html",
         "report r --row 0",
