@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -46,6 +47,49 @@ def start(log: Path, *arguments: str, module: str = "agentr.cli") -> Driver:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     with log.open("ab") as file:
         return subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=file, stderr=file, env=environment)
+
+
+def same_whoever_dies(
+    folder: Path,
+    arguments: Sequence[str],
+    contents: Callable[[Path], dict[str, Any]],
+    begun: Callable[[Path], object],
+    later: Callable[[Path], object],
+) -> dict[str, Any]:
+    """Does a run undisturbed, and once more with its coordinator killed when it has begun and its driver later; returns
+    what it came to, both times the same.
+
+    Args:
+        arguments: Of ``agentr run``.
+        contents: All that a run directory decides, by name.
+        begun: Returns whether the run in a directory is so far.
+    """
+
+    def started(name: str) -> Driver:
+        return start(folder / f"{name}.log", "run", *arguments, f"run.dir={folder / name}")
+
+    def finished(name: str) -> dict[str, Any]:
+        driver = started(name)
+        try:
+            assert driver.wait(400) == 0, (folder / f"{name}.log").read_text()[-3000:]
+        finally:
+            end(driver)
+        return contents(folder / name)
+
+    whole = finished("whole")
+    driver, root = started("killed"), folder / "killed"
+    try:
+        wait_for(lambda: begun(root), driver, "what is to be disturbed")
+        kill(driver, r"ray::.*Coordinator(?!Actor)")
+        wait_for(lambda: later(root), driver, "more of it")
+        driver.kill()
+        driver.wait()
+    finally:
+        end(driver)
+    killed = finished("killed")
+    assert killed.keys() == whole.keys()
+    assert [name for name in whole if whole[name] != killed[name]] == []
+    return whole
 
 
 def chaos(config: Path, parent: Path, *arguments: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ import pytest
 import agentr
 from agentr.search.stored import to_json
 from agentr.store.forest import Forest
-from tests.chaos.driver import end, kill, start, wait_for
+from tests.chaos.driver import same_whoever_dies
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -38,30 +38,10 @@ def contents(root: Path) -> dict[str, Any]:
 
 
 def test_luck_is_the_same_whoever_dies(tmp_path: Path) -> None:
-    def started(name: str) -> Any:
-        return start(tmp_path / f"{name}.log", "run", "examples/doors/agent_r.yaml", f"run.dir={tmp_path / name}", *CUT)
+    def revised(root: Path) -> int:
+        return len(Forest(root / "rounds/01/revise").finished())
 
-    driver = started("whole")
-    try:
-        assert driver.wait(400) == 0, (tmp_path / "whole.log").read_text()[-3000:]
-    finally:
-        end(driver)
-    whole = contents(tmp_path / "whole")
+    config = ["examples/doors/agent_r.yaml", *CUT]
+    same_whoever_dies(tmp_path, config, contents, lambda root: revised(root) > 2, lambda root: revised(root) > 8)
     tried = agentr.open(tmp_path / "whole").rounds[1].dataset.summary.splices
     assert 0 < tried["of them luck"] < tried["turns tried in other worlds"]
-
-    driver, root = started("killed"), tmp_path / "killed"
-    revised = Forest(root / "rounds/01/revise")
-    try:
-        wait_for(lambda: len(revised.finished()) > 2, driver, "revised trees")
-        kill(driver, r"ray::.*Coordinator(?!Actor)")
-        wait_for(lambda: len(revised.finished()) > 8, driver, "more of them")
-        driver.kill()
-        driver.wait()
-        driver = started("killed")
-        assert driver.wait(400) == 0, (tmp_path / "killed.log").read_text()[-3000:]
-    finally:
-        end(driver)
-    killed = contents(root)
-    assert killed.keys() == whole.keys()
-    assert [name for name in whole if whole[name] != killed[name]] == []

@@ -11,7 +11,7 @@ import agentr
 from agentr.read.stage import Rollouts
 from agentr.search.stored import to_json
 from agentr.store.files import read_lines
-from tests.chaos.driver import end, kill, start, wait_for
+from tests.chaos.driver import same_whoever_dies
 from tests.policy.test_openai_api import Stub, listener, stub
 from tests.presets import reflection
 from tests.rewards.test_judge import saying
@@ -69,15 +69,14 @@ def test_it_trains_on_retries_and_comes_to_the_same_end_whoever_dies(stub: Stub,
     config = tmp_path / "r3l.yaml"
     config.write_text(CONFIG.format(url=stub.url))
 
-    def started(name: str) -> Any:
-        return start(tmp_path / f"{name}.log", "run", str(config), f"run.dir={tmp_path / name}")
-
-    driver = started("whole")
-    try:
-        assert driver.wait(400) == 0, (tmp_path / "whole.log").read_text()[-3000:]
-    finally:
-        end(driver)
-    whole = contents(tmp_path / "whole")
+    rollouts = "rounds/01/rollouts"
+    whole = same_whoever_dies(
+        tmp_path,
+        [str(config)],
+        contents,
+        lambda root: any((root / rollouts).rglob("answers*.jsonl")),
+        lambda root: any(read_lines(root / rollouts / "steps.jsonl")),
+    )
     rows = [row for name, found in whole.items() if name.startswith("rows") for row in found]
     kinds = {row.provenance.kind for row in rows}
     assert kinds == {"rollout", "guided"}, "what another model wrote is no row"
@@ -86,19 +85,3 @@ def test_it_trains_on_retries_and_comes_to_the_same_end_whoever_dies(stub: Stub,
             assert row.rewards["total"] > row.rewards["before"] and max(row.advantages) == 1.0
     masked = [row for row in rows if row.provenance.kind == "rollout" and 0.0 in row.advantages and any(row.advantages)]
     assert masked, "turns that a rollout shares with its retry have no gradient"
-
-    driver, root = started("killed"), tmp_path / "killed"
-    try:
-        asked = len(stub.bodies)
-        wait_for(lambda: len(stub.bodies) > asked + 1, driver, "a reflection")
-        kill(driver, r"ray::.*Coordinator(?!Actor)")
-        wait_for(lambda: any(read_lines(root / "rounds/01/rollouts/steps.jsonl")), driver, "step 1")
-        driver.kill()
-        driver.wait()
-        driver = started("killed")
-        assert driver.wait(400) == 0, (tmp_path / "killed.log").read_text()[-3000:]
-    finally:
-        end(driver)
-    killed = contents(root)
-    assert killed.keys() == whole.keys()
-    assert [name for name in whole if whole[name] != killed[name]] == []

@@ -131,8 +131,7 @@ def test_where_paths_part_what_the_verdict_was_and_what_came_of_the_splice(shown
 
 
 def test_what_was_tried_again_and_what_came_of_it(shown: Shown, runs: Path) -> None:
-    _, store = growing(runs / "first", retried())
-    store.close()
+    growing(runs / "first", retried())[1].close()
     page = shown.go("run/first/tree?stage=rounds%2F02%2Fcollect&key=door")
     tried = page.locator("details.revisions")
     expect(tried.locator("summary")).to_have_text("2 episodes tried again")
@@ -270,9 +269,11 @@ PLACES = (
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
-def test_every_page_is_accessible_and_fits(browser: Browser, address: str, width: int, scheme: str) -> None:
+def test_every_page_is_accessible_and_fits(browser: Browser, address: str, runs: Path, width: int, scheme: str) -> None:
+    growing(runs / "first", retried())[1].close()
+    lucky(runs / "luck")
     shown = open_page(browser, address, viewport={"width": width, "height": 844}, color_scheme=scheme)
-    for place in PLACES:
+    for place in (*PLACES, "run/first/tree?stage=rounds%2F02%2Fcollect&key=door", "run/luck/patterns"):
         page = shown.go(place)
         page.wait_for_load_state("networkidle")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{place} scrolls sideways"
