@@ -87,11 +87,14 @@ def disk_errors(path: Path) -> Iterator[None]:
     remedy.
 
     Raises:
-        RunError: ``path`` could not be written. Files that were finished before are whole.
+        RunError: ``path`` could not be written, or what goes into it not be read. Files that were finished before are
+            whole.
     """
     try:
         yield
     except OSError as error:
+        if isinstance(error.filename, str) and not _becomes(path, Path(error.filename)):
+            path = Path(error.filename)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             place = (
                 "memory (/dev/shm is this machine's), or set policy.sync=files,"
@@ -104,8 +107,8 @@ def disk_errors(path: Path) -> Iterator[None]:
             hint = "Raise the limit (ulimit -f, a quota) and start the same run again: it continues where it stopped."
             raise RunError(f"{path} cannot be written: it is larger than this process may write", hint=hint) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            hint = "Write to another place (run.dir, --out), or ask for permission to write there."
-            raise RunError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
+            hint = "Ask for permission there, or name another place (run.dir, --out)."
+            raise RunError(f"{path} cannot be read or written: {error.strerror}", hint=hint) from error
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST):
             hint = "Choose another, shorter name (run.name, run.dir, --out)."
             raise RunError(f"{path} cannot be read or written: {error.strerror}", hint=hint) from error
@@ -113,6 +116,11 @@ def disk_errors(path: Path) -> Iterator[None]:
             hint = "Was its folder moved or deleted? Put it back, or give its new place, and start the same run again."
             raise RunError(f"{path} cannot be written: its folder is gone", hint=hint) from error
         raise
+
+
+def _becomes(path: Path, named: Path) -> bool:
+    """Whether this is a path under the name that it has until it is whole, or lies below that."""
+    return named.parent in (path.parent, Path()) or f".{path.name}.part" in named.parts
 
 
 # single files ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from agentr.errors import ModelError, RunError
-from agentr.store.files import files_below, write_aside, write_bytes
+from agentr.store.files import disk_errors, files_below, write_aside, write_bytes
 from agentr.store.model_folder import require_model
 
 
@@ -74,6 +74,20 @@ def test_a_limit_on_files_is_named(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "of, named",
+    [("", "out/model"), ("out/model", "out/model"), ("out/.model.part/weights", "out/model"), ("run/rows", "run/rows")],
+)
+def test_what_may_not_be_read_or_written_is_named(tmp_path: Path, of: str, named: str) -> None:
+    """The place that is written, or what was to be read for it."""
+    error = PermissionError(errno.EACCES, "Permission denied", *([str(tmp_path / of)] if of else []))
+    with (
+        pytest.raises(RunError, match=f"^{tmp_path / named} cannot be read or written: Permission denied"),
+        disk_errors(tmp_path / "out/model"),
+    ):
+        raise error
 
 
 def test_what_is_below_a_folder_comes_in_order_whatever_others_delete(
