@@ -81,12 +81,12 @@ def run_online(job: OnlineJob) -> TrainResult:
     dist.broadcast_object_list(found, src=0)
     resume = found[0]
     trained = int(resume.name.rpartition("-")[2]) // updates if resume else 0
-    trainer = make_trainer(job, StepRollouts(job, trained, model), model, tokenizer)
-    progress = StepProgress(job, trained, trainer, dtype)
-    trainer.add_callback(progress)
-    with contextlib.suppress(EndOfSteps):
-        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    save_model(trainer, dtype, job.work / job.model.name)
+    with contextlib.closing(make_trainer(job, StepRollouts(job, trained, model), model, tokenizer)) as trainer:
+        progress = StepProgress(job, trained, trainer, dtype)
+        trainer.add_callback(progress)
+        with contextlib.suppress(EndOfSteps):
+            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        save_model(trainer, dtype, job.work / job.model.name)
     result = _result(job, progress.seconds)
     if trainer.args.should_save:
         job.finish(result)

@@ -1,6 +1,7 @@
 """One job in one worker, from the start checkpoint to the result."""
 
 import logging
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,12 +72,12 @@ def _train(job: TrainJob) -> TrainResult:
     dist.broadcast_object_list(found, src=0)
     resume = found[0]
     loss = load_loss(plan.loss)
-    trainer = loss.make_trainer(job, plan, model, tokenizer)
-    progress = Progress(job, plan, int(resume.name.rpartition("-")[2]) if resume else 0, trainer, loss.METRICS)
-    trainer.add_callback(progress)
-    trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    assert trainer.state.global_step == plan.steps
-    save_model(trainer, dtype, job.work / job.model.name)
+    with closing(loss.make_trainer(job, plan, model, tokenizer)) as trainer:
+        progress = Progress(job, plan, int(resume.name.rpartition("-")[2]) if resume else 0, trainer, loss.METRICS)
+        trainer.add_callback(progress)
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        assert trainer.state.global_step == plan.steps
+        save_model(trainer, dtype, job.work / job.model.name)
     result = _result(job, plan, loss, progress.seconds)
     if trainer.args.should_save:
         job.finish(result)

@@ -162,6 +162,12 @@ class JobTrainer(Trainer):
         assert self.model_wrapped.zero_optimization_stage() == self.job.trainer.zero
         return self.model_wrapped
 
+    def close(self) -> None:
+        """Lets go of the engine: its hooks on the gradients would keep weights and optimiser state as long as this
+        process lives, which trains again."""
+        if self.model_wrapped is not self.model:  # training has begun
+            self.engine().destroy()
+
     def grad_norm(self) -> float:
         """Returns the norm of the last step's gradients over all workers; 0 if there was none."""
         norm = self.engine().get_global_grad_norm()

@@ -1,6 +1,8 @@
 """A small dataset, a small model, and a process that may train."""
 
+import gc
 import random
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -85,6 +87,15 @@ def _rollouts(start: Path, seed: int) -> tuple[Rollout, ...]:
             made = Provenance(f"task{group}", (number,), "rollout")
             found.append(Rollout(ids, mask, made, drawn, tuple(earned for _ in ids), f"task{group}", {"total": earned}))
     return tuple(found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """A worker trains again and again: none of a module's trainings may be kept, with its weights and optimiser."""
+    yield
+    gc.collect()
+    kept = [name for each in gc.get_objects() if (name := type(each).__name__).startswith("DeepSpeed")]
+    assert "DeepSpeedEngine" not in kept and "DeepSpeedZeroOptimizer" not in kept
 
 
 @pytest.fixture(scope="session")
