@@ -294,54 +294,6 @@ def compare(
 
 
 @app.command()
-def report(
-    run_dirs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directory, such as runs/demo; or several, to compare.")
-    ],
-    tree: Annotated[str, typer.Option("--tree", help="The page of this tree instead: its key, or its task's id.")] = "",
-    task: Annotated[
-        str, typer.Option("--task", help="The page of a held-out task instead: its episodes under every policy.")
-    ] = "",
-    stage: Annotated[
-        str, run_cli.stage_option("Stage of the tree, such as rounds/01/revise. [default: the last that has it]")
-    ] = "",
-    node: Annotated[
-        int | None,
-        typer.Option("--node", "--turn", help="With --tree: print which rows this turn went into, or why into none."),
-    ] = None,
-    row: Annotated[
-        int | None, typer.Option("--row", help="Print what this row of a round's dataset was made from.")
-    ] = None,
-    round_: run_cli.BestRound = None,
-    step: Annotated[
-        int | None, typer.Option("--step", help="With --row, of online training: of which online step.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder of a report, or file of a page.")] = None,
-) -> None:
-    """Write a page that opens in any browser: of a run or comparison, of one tree, or of one task; or print where a row
-    is from, or how several runs compare."""
-    from agentr.commands.compare import side_by_side
-    from agentr.commands.run import report as make_report
-    from agentr.observe.comparison import PLAN
-    from agentr.observe.progress import Reporter
-    from agentr.ui.report import comparison_tables, rewrite_comparison
-
-    run_dir, *others = run_dirs
-    if others:
-        if any(value not in (None, "") for value in (row, node, tree, task, round_, step, out)) or stage:
-            raise ConfigError("all options of 'report' are about one run", hint="Name one, or give no options.")
-        side_by_side([agentr.open(each) for each in run_dirs], Reporter())
-    elif row is not None or node is not None:
-        run_cli.trace(run_dir, round_, step, row, stage, tree, node)
-    elif tree or task:
-        ui_cli.show(run_dir, tree, task, stage, out)
-    elif (run_dir / PLAN).exists():
-        Reporter().console.print(comparison_tables(rewrite_comparison(run_dir)))
-    else:
-        make_report(agentr.open(run_dir), Reporter(), out)
-
-
-@app.command()
 def export(
     run_dir: RunDir,
     out: Annotated[Path, typer.Option("--out", help="File to write; a folder for --format agent_r_trees.")],

@@ -1,4 +1,4 @@
-"""The commands that work on run directories: search on from a turn, trace, doctor, pack, unpack, prune."""
+"""The commands that work on run directories: report, search on from a turn, trace, doctor, pack, unpack, prune."""
 
 from __future__ import annotations
 
@@ -70,8 +70,57 @@ def stage_option(about: str, name: str = "--stage") -> Any:
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    for command in (search, doctor, pack, unpack, prune):
+    for command in (report, search, doctor, pack, unpack, prune):
         app.command()(command)
+
+
+def report(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directory, such as runs/demo; or several, to compare.")
+    ],
+    tree: Annotated[str, typer.Option("--tree", help="The page of this tree instead: its key, or its task's id.")] = "",
+    task: Annotated[
+        str, typer.Option("--task", help="The page of a held-out task instead: its episodes under every policy.")
+    ] = "",
+    stage: Annotated[
+        str, stage_option("Stage of the tree, such as rounds/01/revise. [default: the last that has it]")
+    ] = "",
+    node: Annotated[
+        int | None,
+        typer.Option("--node", "--turn", help="With --tree: print which rows this turn went into, or why into none."),
+    ] = None,
+    row: Annotated[
+        int | None, typer.Option("--row", help="Print what this row of a round's dataset was made from.")
+    ] = None,
+    round_: BestRound = None,
+    step: Annotated[
+        int | None, typer.Option("--step", help="With --row, of online training: of which online step.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of a report, or file of a page.")] = None,
+) -> None:
+    """Write a page that opens in any browser: of a run or comparison, of one tree, or of one task; or print where a row
+    is from, or how several runs compare."""
+    from agentr import ui_cli
+    from agentr.commands.compare import side_by_side
+    from agentr.commands.run import report as make_report
+    from agentr.errors import ConfigError
+    from agentr.observe.comparison import PLAN
+    from agentr.observe.progress import Reporter
+    from agentr.ui.report import comparison_tables, rewrite_comparison
+
+    run_dir, *others = run_dirs
+    if others:
+        if any(value not in (None, "") for value in (tree, task, stage, node, row, round_, step, out)):
+            raise ConfigError("all options of 'report' are about one run", hint="Name one, or give no options.")
+        side_by_side([agentr.open(each) for each in run_dirs], Reporter())
+    elif row is not None or node is not None:
+        trace(run_dir, round_, step, row, stage, tree, node)
+    elif tree or task:
+        ui_cli.show(run_dir, tree, task, stage, out)
+    elif (run_dir / PLAN).exists():
+        Reporter().console.print(comparison_tables(rewrite_comparison(run_dir)))
+    else:
+        make_report(agentr.open(run_dir), Reporter(), out)
 
 
 def search(
